@@ -1,0 +1,443 @@
+"""`DynamicEmbedding`: ids to vectors, from tables that grow with the ids."""
+
+import collections
+import itertools
+import random
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_layers import table_saving
+from keras_layers.feature_ids import (
+    FlatIds,
+    flatten_columns,
+    flatten_feature,
+    padding_mask,
+    to_int64,
+)
+from keras_layers.storage.byte_size import parse_bytes
+from keras_layers.storage.storage import Forecast, Storage
+from keras_layers.storage.tiered_storage import TieredStorage
+from keras_layers.table_config import FeatureConfig, TableConfig, check_combiner
+from keras_layers.table_group import Keys, TableGroup, group_tables
+
+_names: dict[str, Any] = collections.defaultdict(itertools.count)
+
+
+@keras.saving.register_keras_serializable(package="tfctr")
+class DynamicEmbedding(keras.layers.Layer):
+    """Turns ids into vectors, from tables that grow with the ids they meet.
+
+    Use it where `keras.layers.Embedding` would need a vocabulary. Any int64 or string
+    is a legal id; nothing is hashed into a fixed number of buckets. Rows are made when
+    an id is first seen in training, and moved by the table's own optimizer during the
+    backward pass; the optimizer of `model.compile` never sees them.
+
+    Outside training (`training=False`, `evaluate`, `predict`), and while
+    `trainable=False`, the layer only reads: ids that were never trained read the table's
+    default row.
+
+    All calls of the layer in one training step make one update of the table. A gradient
+    tape that is asked for the gradient of other variables only leaves the table alone.
+
+    Args:
+        features: What is looked up. A `TableConfig`: one table, and each column of the
+            ids is a feature of its own, so that equal ids in different columns have
+            different rows. A `FeatureConfig`: one feature, whatever the shape of its
+            ids. A dict of `FeatureConfig`: inputs and outputs are dicts with its keys.
+        storage: `Storage`. `None` means `TieredStorage()`.
+        combiner: String. With a `TableConfig`: the ids are one bag per example, pooled
+            by `"sum"`, `"mean"` or `"sqrtn"`. `None` keeps one vector per id.
+        save_limit: Bytes, such as `"1GB"`. Saving through Keras (`model.save`,
+            `save_weights`) raises beyond it, since the rows pass through memory whole.
+
+    Call arguments:
+        inputs: Ids, integers or strings: `(batch,)` or `(batch, features)` for a
+            `TableConfig`; any shape for a feature. With a combiner also ragged or
+            sparse, `(batch, None)`.
+        weights: Float tensor laid out like `inputs`, to weigh the ids of bags; a dict
+            for dict inputs. `None` means ones.
+
+    Returns:
+        Float tensor of shape `(*ids.shape, dim)`, or `(batch, dim)` with a combiner; a
+        dict of them for dict inputs. Empty bags and padding are zeros.
+
+    Raises:
+        ValueError: If ids are floats, shapes do not fit, the dtype policy is
+            `mixed_float16`, or the layer is used under a `tf.distribute` strategy.
+
+    Example:
+
+    >>> ads = TableConfig("ads", dim=4, optimizer=keras.optimizers.Adam(1e-3))
+    >>> layer = DynamicEmbedding(ads)
+    >>> layer(np.array([[3, -7], [2**62, 3]]), training=True).shape
+    TensorShape([2, 2, 4])
+    """
+
+    def __init__(
+        self,
+        features: TableConfig | FeatureConfig | dict[str, FeatureConfig],
+        storage: Storage | None = None,
+        combiner: str | None = None,
+        save_limit: int | str = "1GB",
+        **kwargs: Any,
+    ) -> None:
+        self._check_features(features, combiner)
+        self.storage = storage or TieredStorage()
+        kwargs.setdefault("name", _default_name(features, self.storage))
+        super().__init__(**kwargs)
+        if self.compute_dtype == "float16":
+            raise ValueError(
+                f"Layer '{self.name}' cannot run under the policy 'mixed_float16': its "
+                "loss scaling would scale the rows' gradients too, and the table cannot "
+                "see by how much. Use 'mixed_bfloat16', which needs no loss scaling, or "
+                "give this layer dtype='float32'."
+            )
+        if isinstance(features, TableConfig) and combiner is not None:
+            features = FeatureConfig(features, combiner)
+        self.features = features
+        self.save_limit = save_limit
+        parse_bytes("save_limit", save_limit)
+        self.supports_jit = False  # The store is no XLA op.
+        self.supports_masking = True
+        # Drawn now, so that a copy made from the config starts from the same rows.
+        self._seeds = {
+            table.name: random.getrandbits(62) if table.seed is None else table.seed
+            for table in self._tables()
+        }
+        self._groups: list[TableGroup] = []
+        self._places: list[tuple[int, int]] = []
+
+    # Building.
+
+    def build(self, input_shape: Any) -> None:
+        self._refuse_strategies()
+        if isinstance(self.features, TableConfig):
+            columns = self._num_columns(input_shape)
+            configs = [(self.features, str(column)) for column in range(columns)]
+        else:
+            configs = [
+                (config.table, config.namespace or name)
+                for name, config in self._named_features().items()
+            ]
+        self._groups, self._places = group_tables(configs, self._seeds)
+        # Training asks for the gradient of this weight, and thereby for the update.
+        self.anchor = self.add_weight(shape=(), initializer="zeros", name="anchor")
+        for index, group in enumerate(self._groups):
+            group.open(self.storage)
+            group.step = self.add_weight(
+                shape=(),
+                dtype="int64",
+                initializer="zeros",
+                trainable=False,
+                name=f"step_{index}",
+            )
+        self.built = True
+
+    # Calling.
+
+    def call(self, inputs: Any, weights: Any = None, training: bool = False) -> Any:
+        self._refuse_strategies()
+        if isinstance(self.features, TableConfig):
+            return self._call_columns(inputs, weights, training)
+        named = self._named_features()
+        single = isinstance(self.features, FeatureConfig)
+        inputs = dict.fromkeys(named, inputs) if single else inputs
+        weights = dict.fromkeys(named, weights) if single else weights or {}
+        self._check_keys(inputs, weights)
+        flat = [
+            flatten_feature(
+                inputs[name],
+                weights.get(name),
+                config,
+                number,
+                f"Feature '{name}' of layer '{self.name}'",
+            )
+            for (name, config), (_, number) in zip(
+                named.items(), self._places, strict=True
+            )
+        ]
+        outputs = dict(zip(named, self._look_up(flat, training), strict=True))
+        return outputs[next(iter(named))] if single else outputs
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        if isinstance(self.features, TableConfig):
+            return None
+        if isinstance(self.features, FeatureConfig):
+            return padding_mask(inputs, self.features)
+        return {
+            name: padding_mask(inputs[name], config)
+            for name, config in self.features.items()
+        }
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        if isinstance(self.features, TableConfig):
+            self._num_columns(input_shape)
+            return (*input_shape, self.features.dim)
+        if isinstance(self.features, FeatureConfig):
+            return _output_shape(input_shape, self.features)
+        return {
+            name: _output_shape(input_shape[name], config)
+            for name, config in self.features.items()
+        }
+
+    def compute_output_spec(
+        self, inputs: Any, weights: Any = None, training: bool = False
+    ) -> Any:
+        # Without running `call` on placeholders, which would make rows.
+        for name, tensor in (inputs if isinstance(inputs, dict) else {"": inputs}).items():
+            _check_symbolic(tensor, self.name, name)
+        shapes = self.compute_output_shape(
+            {name: tensor.shape for name, tensor in inputs.items()}
+            if isinstance(inputs, dict)
+            else inputs.shape
+        )
+        if isinstance(shapes, dict):
+            return {
+                name: keras.KerasTensor(shape, self.compute_dtype)
+                for name, shape in shapes.items()
+            }
+        return keras.KerasTensor(shapes, self.compute_dtype)
+
+    # The tables.
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """The live tables, by the name of the first `TableConfig` of each."""
+        return {group.config.name: group.table for group in self._groups}
+
+    def size(self) -> int:
+        """Returns how many keys were trained or written, over all tables."""
+        return sum(group.table.size() for group in self._groups)
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Returns counts of what each table holds and did."""
+        return {name: table.stats() for name, table in self.tables.items()}
+
+    def forecast(self, num_keys: int) -> dict[str, Forecast]:
+        """Returns what each table would need to hold `num_keys` keys."""
+        return {
+            table.name: self.storage.forecast(table, num_keys)
+            for table in self._tables()
+        }
+
+    def read_rows(self, ids: Any, feature: str | int | None = None) -> tf.Tensor:
+        """Returns the vectors of ids, as prediction would read them.
+
+        Args:
+            ids: Integer or string tensor of shape `(n,)`.
+            feature: Name of the feature, or number of the column. `None` if there is
+                only one.
+
+        Returns:
+            float32 tensor of shape `(n, dim)`.
+        """
+        group, keys = self._keys_of(ids, feature)
+        return group.table.read(keys.ids, keys.features)
+
+    def write_rows(self, ids: Any, vectors: Any, feature: str | int | None = None) -> None:
+        """Sets the vectors of ids, for example to pretrained ones.
+
+        Args:
+            ids: Integer or string tensor of shape `(n,)`. Of equal ids, the last wins.
+            vectors: Float tensor of shape `(n, dim)`.
+            feature: As for `read_rows`.
+        """
+        group, keys = self._keys_of(ids, feature)
+        vectors = tf.convert_to_tensor(vectors, tf.float32)
+        expected = (keys.ids.shape[0], group.config.dim)
+        if tuple(vectors.shape) != expected:
+            raise ValueError(
+                f"`vectors` must have one row of dim={group.config.dim} per id: shape "
+                f"{expected}. Received: vectors.shape={tuple(vectors.shape)}."
+            )
+        group.table.write(keys.ids, keys.features, vectors)
+
+    # Saving.
+
+    def count_params(self) -> int:
+        """Returns how many weights the tables hold now; `summary` shows it."""
+        return sum(group.table.size() * group.config.dim for group in self._groups)
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        config.update(table_saving.features_to_config(self.features, self._seeds))
+        config["storage"] = keras.saving.serialize_keras_object(self.storage)
+        config["save_limit"] = self.save_limit
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "DynamicEmbedding":
+        config = dict(config)
+        features = table_saving.features_from_config(config)
+        storage = keras.saving.deserialize_keras_object(config.pop("storage"))
+        return cls(features, storage=storage, **config)
+
+    def save_own_variables(self, store: Any) -> None:
+        table_saving.save_groups(self._groups, store, self.save_limit, self.name)
+
+    def load_own_variables(self, store: Any) -> None:
+        table_saving.load_groups(self._groups, store, self.name)
+
+    def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> Any:
+        raise ValueError(table_saving.refusal(save_type, self.name))
+
+    # Details.
+
+    def _check_features(self, features: Any, combiner: str | None) -> None:
+        check_combiner(combiner)
+        configs = features.values() if isinstance(features, dict) else [features]
+        allowed = FeatureConfig if isinstance(features, dict) else (
+            TableConfig,
+            FeatureConfig,
+        )
+        if not configs or not all(isinstance(config, allowed) for config in configs):
+            raise TypeError(
+                "`features` must be a TableConfig, a FeatureConfig, or a dict of "
+                f"FeatureConfig by input name. Received: features={features!r}."
+            )
+        if combiner is not None and not isinstance(features, TableConfig):
+            raise ValueError(
+                "`combiner` goes with a TableConfig. Received: combiner="
+                f"{combiner!r} beside a FeatureConfig. Say FeatureConfig(table, "
+                f"combiner={combiner!r})."
+            )
+
+    def _refuse_strategies(self) -> None:
+        if tf.distribute.has_strategy():
+            strategy = type(tf.distribute.get_strategy()).__name__
+            raise ValueError(
+                f"Layer '{self.name}' does not run under a tf.distribute strategy: each "
+                "replica would move the rows by itself. Received: a scope of "
+                f"{strategy}. Leave the scope; one process uses all its cores."
+            )
+
+    def _named_features(self) -> dict[str, FeatureConfig]:
+        if isinstance(self.features, FeatureConfig):
+            return {"0": self.features}
+        return self.features
+
+    def _tables(self) -> list[TableConfig]:
+        if isinstance(self.features, TableConfig):
+            return [self.features]
+        tables = {
+            config.table.name: config.table for config in self._named_features().values()
+        }
+        return list(tables.values())
+
+    def _num_columns(self, shape: Any) -> int:
+        if len(shape) == 1:
+            return 1
+        if len(shape) == 2 and shape[1] is not None:
+            return int(shape[1])
+        raise ValueError(
+            f"Layer '{self.name}' with a TableConfig expects ids of shape (batch,) or "
+            "(batch, features), with a static number of features. Received: "
+            f"input_shape={tuple(shape)}. For ids of one feature, such as a sequence, "
+            "pass FeatureConfig(table); for bags, a combiner."
+        )
+
+    def _check_keys(self, inputs: Any, weights: Any) -> None:
+        named = self._named_features()
+        if set(inputs) != set(named) or not set(weights) <= set(named):
+            raise ValueError(
+                f"Layer '{self.name}' expects a dict with the keys {sorted(named)}, and "
+                f"weights for some of them. Received: inputs {sorted(inputs)}, weights "
+                f"{sorted(weights)}."
+            )
+
+    def _call_columns(self, inputs: Any, weights: Any, training: bool) -> tf.Tensor:
+        owner = f"Layer '{self.name}'"
+        if isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)):
+            raise ValueError(
+                f"{owner} expects a combiner for ragged or sparse ids: 'sum', 'mean' or "
+                f"'sqrtn'. Received: {type(inputs).__name__}, combiner=None."
+            )
+        if weights is not None:
+            raise ValueError(f"{owner} received weights, but has no combiner.")
+        num_columns = len(self._groups[0].features)
+        ids = tf.convert_to_tensor(inputs)
+        if self._num_columns(ids.shape) != num_columns:
+            raise ValueError(
+                f"{owner} was built for {num_columns} features. Received: ids of shape "
+                f"{tuple(ids.shape)}."
+            )
+        return self._look_up([flatten_columns(ids, num_columns, owner)], training)[0]
+
+    def _look_up(self, flat: list[FlatIds], training: bool) -> list[tf.Tensor]:
+        """Looks every group up once, and hands each feature its rows."""
+        outputs: list[Any] = [None] * len(flat)
+        for index, group in enumerate(self._groups):
+            # With a TableConfig there is one group, and one FlatIds for all columns.
+            members = [
+                i for i in range(len(flat)) if self._places[i][0] == index
+            ]
+            keys = Keys.concat([(flat[i].ids, flat[i].features) for i in members])
+            if training and self.trainable:
+                rows = group.lookup(tf.convert_to_tensor(self.anchor.value), keys)
+            else:
+                rows = group.read(keys)
+            rows = tf.cast(rows, self.compute_dtype)
+            if len(members) == 1:
+                parts = [rows]
+            else:
+                parts = tf.split(rows, [tf.size(flat[i].ids) for i in members])
+            for i, part in zip(members, parts, strict=True):
+                part.set_shape([None, group.config.dim])
+                outputs[i] = flat[i].finish(part)
+        return outputs
+
+    def _keys_of(self, ids: Any, feature: str | int | None) -> tuple[TableGroup, Keys]:
+        if not self.built:
+            raise ValueError(
+                f"Layer '{self.name}' has no table yet. Call it once, or build the "
+                "model, before reading or writing rows."
+            )
+        if isinstance(self.features, TableConfig):
+            names = [str(column) for column in range(len(self._places))]
+        else:
+            names = list(self._named_features())
+        wanted = names[0] if feature is None and len(names) == 1 else str(feature)
+        if wanted not in names:
+            raise ValueError(
+                f"`feature` must name one of the features {names}. "
+                f"Received: feature={feature!r}."
+            )
+        index, number = self._places[names.index(wanted)]
+        flat = to_int64(tf.convert_to_tensor(ids), f"Layer '{self.name}'")
+        flat = tf.reshape(flat, [-1])
+        return self._groups[index], Keys(flat, tf.constant([number], tf.int32))
+
+
+def _output_shape(shape: Any, config: FeatureConfig) -> tuple[int | None, ...]:
+    kept = shape if config.combiner is None else shape[:-1]
+    return (*kept, config.table.dim)
+
+
+def _check_symbolic(tensor: Any, layer: str, feature: str) -> None:
+    if keras.backend.is_float_dtype(tensor.dtype):
+        of = f" for feature '{feature}'" if feature else ""
+        raise ValueError(
+            f"Layer '{layer}' expects ids of an integer type or strings{of}. Received: "
+            f"ids of dtype {tensor.dtype}. keras.Input makes float32 unless told "
+            'otherwise: say keras.Input(shape, dtype="int64").'
+        )
+
+
+def _default_name(features: Any, storage: Storage) -> str:
+    """Says in `model.summary()` what the table is: ads_dim16_adagrad_ram."""
+    configs = features.values() if isinstance(features, dict) else [features]
+    tables = {
+        table.name: table
+        for table in (getattr(config, "table", config) for config in configs)
+    }
+    first = next(iter(tables.values()))
+    if len(tables) == 1:
+        kind = first.sparse_optimizer().kind
+        name = f"{first.name}_dim{first.dim}_{kind}_{storage.describe()}"
+    else:
+        name = f"embedding_{len(tables)}_tables_{storage.describe()}"
+    count = next(_names[name])
+    return name if count == 0 else f"{name}_{count}"
+

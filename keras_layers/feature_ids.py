@@ -1,0 +1,204 @@
+"""From the inputs of a layer to flat keys, and from looked up rows to its outputs."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from keras_layers.pooling import pool_axis, pool_segments
+from keras_layers.table_config import FeatureConfig
+
+_INTEGERS = (tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32)
+
+
+@dataclasses.dataclass(frozen=True)
+class FlatIds:
+    """The ids of one feature, flat, and how its rows become the output.
+
+    Args:
+        ids: int64 `(n,)`.
+        features: int32 `(p,)` where p divides n: the number of the feature of each id
+            in its table, or -1 for padding.
+        finish: Function from rows `(n, dim)` to the output of the feature.
+    """
+
+    ids: tf.Tensor
+    features: tf.Tensor
+    finish: Callable[[tf.Tensor], tf.Tensor]
+
+
+def to_int64(ids: tf.Tensor, owner: str) -> tf.Tensor:
+    """Returns integer or string ids as int64.
+
+    Strings become their 64-bit farmhash fingerprint: two of n distinct strings collide
+    with odds of about n² / 2⁶⁵ (one in 37 for a billion strings).
+
+    Args:
+        ids: Tensor of any shape.
+        owner: String. Whose ids they are, for the message.
+
+    Raises:
+        ValueError: If the ids are neither integers nor strings.
+    """
+    if ids.dtype == tf.int64:
+        return ids
+    if ids.dtype in _INTEGERS:
+        return tf.cast(ids, tf.int64)
+    if ids.dtype == tf.string:
+        prints = tf.fingerprint(tf.reshape(ids, [-1]), method="farmhash64")
+        return tf.reshape(tf.bitcast(prints, tf.int64), tf.shape(ids))
+    raise ValueError(
+        f"{owner} expects ids of an integer type or strings. Received: ids of dtype "
+        f"{ids.dtype.name}. "
+        + (
+            "keras.Input makes float32 unless told otherwise: say "
+            'keras.Input(shape, dtype="int64"). '
+            if ids.dtype.is_floating
+            else ""
+        )
+        + "Floats cannot tell large ids apart; cast to int64 if they are whole numbers."
+    )
+
+
+def flatten_columns(ids: tf.Tensor, num_columns: int, owner: str) -> FlatIds:
+    """Each column of `(batch, num_columns)`, or `(batch,)`, is a feature of its own."""
+    flat = tf.reshape(to_int64(ids, owner), [-1])
+    return FlatIds(flat, tf.range(num_columns), _unflatten(ids))
+
+
+def flatten_feature(
+    inputs: Any, weights: Any, config: FeatureConfig, number: int, owner: str
+) -> FlatIds:
+    """All ids of `inputs`, dense, ragged or sparse, belong to feature `number`.
+
+    Raises:
+        ValueError: If the inputs or weights do not fit the config.
+    """
+    if isinstance(inputs, tf.SparseTensor):
+        return _flatten_sparse(inputs, weights, config, number, owner)
+    if isinstance(inputs, tf.RaggedTensor):
+        return _flatten_ragged(inputs, weights, config, number, owner)
+    ids = to_int64(tf.convert_to_tensor(inputs), owner)
+    is_id = _is_id(ids, config)
+    features = _features(ids, is_id, number)
+    unflatten = _unflatten(ids)
+    if config.combiner is None:
+        if weights is not None:
+            raise ValueError(
+                f"{owner} received weights, but pools nothing. Give the feature a "
+                "combiner: 'sum', 'mean' or 'sqrtn'."
+            )
+        return FlatIds(tf.reshape(ids, [-1]), features, unflatten)
+    if ids.shape.rank is not None and ids.shape.rank < 2:
+        raise ValueError(
+            f"{owner} pools the last axis of its ids, and expects at least shape "
+            f"(batch, ids). Received: shape {tuple(ids.shape)}. Leave the combiner out "
+            "for one id per example."
+        )
+    w = tf.ones_like(ids, tf.float32) if weights is None else tf.cast(weights, "float32")
+    w.shape.assert_is_compatible_with(ids.shape)
+    if is_id is not None:
+        w = tf.where(is_id, w, 0.0)
+    return FlatIds(
+        tf.reshape(ids, [-1]),
+        features,
+        lambda rows: pool_axis(unflatten(rows), w, config.combiner),
+    )
+
+
+def padding_mask(inputs: Any, config: FeatureConfig) -> tf.Tensor | None:
+    """Returns where `inputs` are ids and not padding, or `None` if all are."""
+    if config.padding_id is None or config.combiner is not None:
+        return None
+    return tf.not_equal(inputs, tf.cast(config.padding_id, inputs.dtype))
+
+
+def _flatten_ragged(
+    inputs: tf.RaggedTensor, weights: Any, config: FeatureConfig, number: int, owner: str
+) -> FlatIds:
+    if config.combiner is None or inputs.shape.rank != 2:
+        raise ValueError(
+            f"{owner} takes ragged ids of shape (batch, None) together with a "
+            f"combiner. Received: shape {tuple(inputs.shape)}, combiner="
+            f"{config.combiner!r}. Give the feature a combiner ('sum', 'mean' or "
+            "'sqrtn'), or pad the ids: ids.to_tensor(padding_id)."
+        )
+    if isinstance(weights, tf.RaggedTensor):
+        weights = weights.flat_values
+    return _flatten_bags(
+        (inputs.flat_values, inputs.value_rowids(), inputs.nrows()),
+        weights,
+        config,
+        number,
+        owner,
+    )
+
+
+def _flatten_sparse(
+    inputs: tf.SparseTensor, weights: Any, config: FeatureConfig, number: int, owner: str
+) -> FlatIds:
+    if config.combiner is None or inputs.shape.rank != 2:
+        raise ValueError(
+            f"{owner} takes sparse ids of shape (batch, ids) together with a combiner. "
+            f"Received: shape {tuple(inputs.shape)}, combiner={config.combiner!r}. Give "
+            "the feature a combiner: 'sum', 'mean' or 'sqrtn'."
+        )
+    if isinstance(weights, tf.SparseTensor):
+        weights = weights.values
+    return _flatten_bags(
+        (inputs.values, inputs.indices[:, 0], inputs.dense_shape[0]),
+        weights,
+        config,
+        number,
+        owner,
+    )
+
+
+def _flatten_bags(
+    bags: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
+    weights: tf.Tensor | None,
+    config: FeatureConfig,
+    number: int,
+    owner: str,
+) -> FlatIds:
+    values, segments, num_segments = bags
+    ids = to_int64(values, owner)
+    is_id = _is_id(ids, config)
+    if weights is not None:
+        weights = tf.cast(weights, tf.float32)
+        tf.debugging.assert_equal(
+            tf.size(weights),
+            tf.size(ids),
+            message=f"{owner} expects one weight per id, in the same layout.",
+        )
+    if is_id is not None:
+        ones = tf.ones_like(ids, tf.float32)
+        weights = tf.where(is_id, ones if weights is None else weights, 0.0)
+    return FlatIds(
+        ids,
+        _features(ids, is_id, number),
+        lambda rows: pool_segments(
+            rows, weights, segments, num_segments, config.combiner
+        ),
+    )
+
+
+def _is_id(ids: tf.Tensor, config: FeatureConfig) -> tf.Tensor | None:
+    return None if config.padding_id is None else tf.not_equal(ids, config.padding_id)
+
+
+def _features(ids: tf.Tensor, is_id: tf.Tensor | None, number: int) -> tf.Tensor:
+    if is_id is None:
+        return tf.constant([number], tf.int32)
+    return tf.reshape(tf.where(is_id, number, -1), [-1])
+
+
+def _unflatten(ids: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
+    def unflatten(rows: tf.Tensor) -> tf.Tensor:
+        dim = rows.shape[-1]
+        output = tf.reshape(rows, tf.concat([tf.shape(ids), [dim]], axis=0))
+        output.set_shape(ids.shape.concatenate([dim]))
+        return output
+
+    return unflatten

@@ -1,0 +1,119 @@
+"""`Storage`, a recipe that says where rows live, and `Table`, the live thing."""
+
+import abc
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+
+from keras_layers.table_config import TableConfig
+from tfctr_ops import Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """What a table of some size will need.
+
+    Args:
+        num_keys: Integer. How many keys the table holds.
+        row_bytes: Integer. Bytes of a row: header, weights and optimizer slots.
+        ram_bytes: Integer. Bytes of memory, rows and index.
+        ssd_bytes: Integer. Bytes on disk.
+
+    Example:
+
+    >>> adagrad = keras.optimizers.Adagrad(0.01)
+    >>> table = TableConfig("ads", dim=16, optimizer=adagrad)
+    >>> TieredStorage().forecast(table, num_keys=1_000_000).row_bytes
+    152
+    """
+
+    num_keys: int
+    row_bytes: int
+    ram_bytes: int
+    ssd_bytes: int
+
+
+class Table(abc.ABC):
+    """The live rows of one or more features; made by `Storage.open`.
+
+    Keys are given as `ids`, int64 `(n,)`, and `features`, int32 `(p,)` where p divides
+    n: key i is `(features[i % p], ids[i])`. Feature -1 stands for an absent key.
+    """
+
+    @abc.abstractmethod
+    def lookup(
+        self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the weights `(n, dim)` for training, inserting unseen keys.
+
+        The second value is a ticket: `update` needs it, and dropping it is fine.
+        """
+
+    @abc.abstractmethod
+    def update(
+        self, ticket: tf.Tensor, gradients: tf.Tensor, learning_rate: tf.Tensor
+    ) -> tf.Tensor:
+        """Moves the distinct rows of a lookup by its gradients `(n, dim)`.
+
+        Gradients of equal keys are summed first; several lookups of one step make one
+        update. Returns how many updates the table has seen, an int64 scalar.
+        """
+
+    @abc.abstractmethod
+    def read(
+        self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor | int = -1
+    ) -> tf.Tensor:
+        """Returns the weights `(n, dim)`; never updated keys read the default row."""
+
+    @abc.abstractmethod
+    def write(self, ids: tf.Tensor, features: tf.Tensor, weights: tf.Tensor) -> None:
+        """Sets weights, inserting unseen keys; of equal keys, the last wins."""
+
+    @abc.abstractmethod
+    def remove(self, ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
+        """Removes keys and returns how many were there."""
+
+    @abc.abstractmethod
+    def export(self, batch_size: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+        """Yields the keys `(n, 2)`, feature and id, and the weights `(n, dim)`.
+
+        Rows that were never updated or written are left out. Slots are not exported.
+        """
+
+    @abc.abstractmethod
+    def save_rows(self) -> Rows:
+        """Returns all rows with their slots and counters, as of one moment."""
+
+    @abc.abstractmethod
+    def restore_rows(self, rows: Rows, step: int) -> None:
+        """Replaces all rows by those that `save_rows` returned after `step` updates."""
+
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Returns how many keys were ever updated or written and are still there."""
+
+    @abc.abstractmethod
+    def stats(self) -> dict[str, int]:
+        """Returns counts of what the table holds and did."""
+
+
+class Storage(abc.ABC):
+    """Says where the rows of tables live. Immutable, and may be shared and copied."""
+
+    @abc.abstractmethod
+    def open(self, config: TableConfig, feature_seeds: Sequence[int]) -> Table:
+        """Makes an empty table.
+
+        Args:
+            config: `TableConfig`.
+            feature_seeds: One integer per feature.
+        """
+
+    @abc.abstractmethod
+    def forecast(self, config: TableConfig, num_keys: int) -> Forecast:
+        """Returns what a table with `num_keys` keys will need."""
+
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """Returns a short word for names and summaries, such as `"ram"`."""

@@ -1,0 +1,147 @@
+"""`TableConfig` and `FeatureConfig`: what a table is, and who looks into it."""
+
+import dataclasses
+import math
+from typing import Any
+
+import keras
+
+from keras_layers.sparse_conversion import to_row_initializer, to_sparse_optimizer
+from tfctr_ops import RowInitializer, SparseOptimizer
+
+COMBINERS = ("sum", "mean", "sqrtn")
+
+
+@dataclasses.dataclass(frozen=True)
+class TableConfig:
+    """Describes an embedding table that grows with the ids it meets.
+
+    Args:
+        name: String. For messages, reports and saved files.
+        dim: Integer. Width of a row.
+        optimizer: Moves the rows. A Keras `SGD`, `Adagrad`, `Adam`, `AdamW` or `Ftrl`;
+            a `tfctr_ops.SparseOptimizer`; or an object with a method
+            `sparse_optimizer()`. Its learning rate is read at each step; a schedule
+            sees the number of updates of the table.
+        initializer: From what a row starts. A Keras `RandomUniform`, `RandomNormal`,
+            `TruncatedNormal`, `Zeros`, `Ones` or `Constant`, its name, or a
+            `tfctr_ops.RowInitializer`. A seed given to a Keras initializer is not used.
+        seed: Integer. With feature and id it determines the first weights of a row.
+            `None` draws one that follows from `keras.utils.set_random_seed`.
+        default_row: Tuple of `dim` floats. What an id reads outside training that was
+            never trained. `None` means zeros.
+        bad_gradients: String. What a step with a gradient that is NaN, infinite or
+            beyond 1e12 does: `"raise"`, or `"skip"` and be counted.
+
+    Raises:
+        ValueError: If a value is out of range, or the optimizer asks for what the fused
+            update does not do.
+
+    Example:
+
+    >>> TableConfig("ads", dim=16, optimizer=keras.optimizers.Adagrad(0.01)).dim
+    16
+    """
+
+    name: str
+    dim: int
+    optimizer: Any
+    initializer: Any = "uniform"
+    seed: int | None = None
+    default_row: tuple[float, ...] | None = None
+    bad_gradients: str = "raise"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(
+                f"`name` must be a string of its own. Received: name={self.name!r}."
+            )
+        if isinstance(self.dim, bool) or not isinstance(self.dim, int) or self.dim < 1:
+            raise ValueError(
+                f"`dim` must be a positive integer. Received: dim={self.dim!r}."
+            )
+        if self.bad_gradients not in ("raise", "skip"):
+            raise ValueError(
+                "`bad_gradients` must be one of 'raise', 'skip'. "
+                f"Received: bad_gradients={self.bad_gradients!r}."
+            )
+        if self.default_row is not None:
+            row = tuple(float(value) for value in self.default_row)
+            if len(row) != self.dim or not all(map(math.isfinite, row)):
+                raise ValueError(
+                    f"`default_row` must hold dim={self.dim} finite numbers. "
+                    f"Received: default_row={self.default_row}."
+                )
+            object.__setattr__(self, "default_row", row)
+        to_sparse_optimizer(self.optimizer)
+        to_row_initializer(self.initializer)
+
+    def sparse_optimizer(self) -> SparseOptimizer:
+        """Returns what an update does to a row of this table."""
+        return to_sparse_optimizer(self.optimizer)
+
+    def row_initializer(self) -> RowInitializer:
+        """Returns from what a row of this table starts."""
+        return to_row_initializer(self.initializer)
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureConfig:
+    """Describes a feature whose ids are looked up in a table.
+
+    Args:
+        table: `TableConfig`. Several features may use one table: their ids are kept
+            apart unless they name one `namespace`.
+        combiner: String. `"sum"`, `"mean"` or `"sqrtn"` pools the ids of a bag into one
+            vector; `None` keeps one vector per id.
+        padding_id: Integer. An id that stands for nothing: it reads zeros, is masked,
+            and never enters the table. `None` if every id counts.
+        namespace: String. Features of one table and namespace share the rows of equal
+            ids. `None` means the feature's own name.
+
+    Raises:
+        ValueError: If `combiner` is unknown.
+        TypeError: If `table` is no `TableConfig`.
+
+    Example:
+
+    >>> items = TableConfig("items", dim=8, optimizer=keras.optimizers.Adam(1e-3))
+    >>> FeatureConfig(items, combiner="mean", namespace="item").combiner
+    'mean'
+    """
+
+    table: TableConfig
+    combiner: str | None = None
+    padding_id: int | None = None
+    namespace: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.table, TableConfig):
+            raise TypeError(
+                f"`table` must be a TableConfig. Received: table={self.table!r}."
+            )
+        check_combiner(self.combiner)
+
+
+def check_combiner(combiner: str | None) -> None:
+    """Raises `ValueError` unless `combiner` is a known one, or `None`."""
+    if combiner is not None and combiner not in COMBINERS:
+        known = ", ".join(f"'{known}'" for known in COMBINERS)
+        raise ValueError(
+            f"`combiner` must be None or one of {known}. "
+            f"Received: combiner={combiner!r}."
+        )
+
+
+def serialize_optimizer(optimizer: Any) -> dict[str, Any]:
+    """Returns a JSON-able description of a table's optimizer."""
+    if isinstance(optimizer, SparseOptimizer):
+        return {"sparse_optimizer": dataclasses.asdict(optimizer)}
+    return keras.saving.serialize_keras_object(optimizer)
+
+
+def deserialize_optimizer(config: dict[str, Any]) -> Any:
+    """Returns the optimizer that `serialize_optimizer` described."""
+    if "sparse_optimizer" in config:
+        return SparseOptimizer(**config["sparse_optimizer"])
+    return keras.saving.deserialize_keras_object(config)

@@ -1,0 +1,150 @@
+"""`TableGroup`: the features of a layer whose rows lie in one live table."""
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_layers.storage.storage import Storage, Table
+from keras_layers.table_config import TableConfig
+from tfctr_ops import SparseOptimizer
+
+
+def feature_seed(table_seed: int, feature: str) -> int:
+    """Returns 64 bits that depend on the seed and the name alone."""
+    text = f"{table_seed}/{feature}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+@dataclasses.dataclass
+class TableGroup:
+    """Tables that differ in name and seed alone, and so share lookups and updates.
+
+    Args:
+        config: `TableConfig` of the first of them.
+        features: Names of the features, `table/namespace`; a feature's number is its
+            place here. Saved rows are matched by these names.
+        seeds: The seed of each feature's table.
+    """
+
+    config: TableConfig
+    features: list[str] = dataclasses.field(default_factory=list)
+    seeds: list[int] = dataclasses.field(default_factory=list)
+    table: Table | None = None
+    step: Any = None  # Keras variable: how many updates the layer has seen.
+
+    def number_of(self, table: str, namespace: str, seed: int) -> int:
+        """Returns the number of a feature, adding it if it is new."""
+        name = f"{table}/{namespace}"
+        if name not in self.features:
+            self.features.append(name)
+            self.seeds.append(feature_seed(seed, namespace))
+        return self.features.index(name)
+
+    def open(self, storage: Storage) -> None:
+        """Makes the live table, outside of any function that is being traced."""
+        with tf.init_scope():
+            self.table = storage.open(self.config, self.seeds)
+
+    def lookup(self, anchor: tf.Tensor, keys: "Keys") -> tf.Tensor:
+        """Returns rows whose gradient moves the table when it is taken.
+
+        The gradient with respect to `anchor`, a scalar, is what a training step asks
+        for; it is zero, and on the way to it the table is updated.
+        """
+        table, step = self.table, self.step
+        expected = tf.convert_to_tensor(step.value)
+
+        @tf.custom_gradient
+        def lookup(anchor: tf.Tensor) -> Any:
+            rows, ticket = table.lookup(keys.ids, keys.features, expected)
+
+            def update(upstream: tf.Tensor) -> tf.Tensor:
+                rate = self.learning_rate()
+                step.assign(table.update(ticket, tf.convert_to_tensor(upstream), rate))
+                return tf.zeros_like(anchor)
+
+            return rows, update
+
+        return lookup(anchor)
+
+    def read(self, keys: "Keys") -> tf.Tensor:
+        """Returns rows without a gradient, and changes nothing."""
+        return self.table.read(keys.ids, keys.features, self.step.value)
+
+    def learning_rate(self) -> tf.Tensor:
+        """Returns the learning rate of this step's update."""
+        optimizer = self.config.optimizer
+        if isinstance(optimizer, SparseOptimizer):
+            return tf.constant(optimizer.learning_rate)
+        if not isinstance(optimizer, keras.optimizers.Optimizer):
+            return tf.constant(optimizer.sparse_optimizer().learning_rate)
+        # A schedule looks at the optimizer's own counter, which nobody else moves.
+        optimizer.iterations.assign(self.step.value)
+        return tf.cast(tf.convert_to_tensor(optimizer.learning_rate), tf.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Keys:
+    """Keys of one lookup: int64 ids `(n,)` and int32 features `(p,)`, p divides n."""
+
+    ids: tf.Tensor
+    features: tf.Tensor
+
+    @classmethod
+    def concat(cls, parts: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> "Keys":
+        """Returns the keys of all `parts`, in order."""
+        if len(parts) == 1:
+            return cls(*parts[0])
+        features = [
+            # A part with one feature says so once; together each key needs its own.
+            tf.broadcast_to(features, tf.shape(ids)) if features.shape[0] == 1
+            else features
+            for ids, features in parts
+        ]
+        return cls(tf.concat([ids for ids, _ in parts], 0), tf.concat(features, 0))
+
+
+def group_tables(
+    configs: Sequence[tuple[TableConfig, str]], seeds: dict[str, int]
+) -> tuple[list[TableGroup], list[tuple[int, int]]]:
+    """Places features into as few live tables as their row widths allow.
+
+    Tables share one when all but name and seed agree, the optimizer being the same
+    object, so that its learning rate speaks for all of them.
+
+    Args:
+        configs: For each feature, its table and its namespace.
+        seeds: By name of the table.
+
+    Returns:
+        The groups, and for each feature its group and its number there.
+
+    Raises:
+        ValueError: If two different tables have one name.
+    """
+    named: dict[str, TableConfig] = {}
+    groups: dict[Any, TableGroup] = {}
+    places = []
+    for config, namespace in configs:
+        known = named.setdefault(config.name, config)
+        if known is not config and known != config:
+            raise ValueError(
+                f"Two different tables of one layer are named '{config.name}'. "
+                "Received: configs that differ. Give each table a name of its own, or "
+                "use one TableConfig object for both features."
+            )
+        key = (
+            config.dim,
+            id(config.optimizer),
+            config.row_initializer(),
+            config.default_row,
+            config.bad_gradients,
+        )
+        group = groups.setdefault(key, TableGroup(config))
+        number = group.number_of(config.name, namespace, seeds[config.name])
+        places.append((list(groups).index(key), number))
+    return list(groups.values()), places

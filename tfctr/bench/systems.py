@@ -1,0 +1,125 @@
+"""The systems that can be measured: where each runs, and how to get it."""
+
+import importlib.util
+import os
+import pathlib
+import sys
+from dataclasses import dataclass, field
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python to run workers in.
+
+    Args:
+        python: Path of the executable.
+        needs: Paths, and names of top-level modules of this very interpreter, without
+            which the system is absent.
+        remedy: String. How to get what is missing.
+        alone: Whether tfctr's own packages stay out of it.
+        environment: Variables to set.
+    """
+
+    python: pathlib.Path
+    needs: tuple[pathlib.Path | str, ...] = ()
+    remedy: str = "make setup"
+    alone: bool = True
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def missing(self) -> str | None:
+        """The first thing that is missing, or `None`."""
+        for need in (self.python, *self.needs):
+            found = (
+                need.exists()
+                if isinstance(need, pathlib.Path)
+                else importlib.util.find_spec(need) is not None
+            )
+            if not found:
+                return str(need)
+        return None
+
+
+@dataclass(frozen=True)
+class System:
+    """Something to measure.
+
+    Args:
+        name: String. Its name in results.
+        worker: String. The module of `tfctr.bench.workers` that runs it.
+        interpreter: Where that module runs.
+    """
+
+    name: str
+    worker: str
+    interpreter: Interpreter
+
+
+def own_interpreter(alone: bool = True) -> Interpreter:
+    """This interpreter; without `alone`, with tfctr in it."""
+    path = {} if alone else {"PYTHONPATH": str(ROOT)}
+    return Interpreter(pathlib.Path(sys.executable), alone=alone, environment=path)
+
+
+def tfra_interpreter() -> Interpreter:
+    """This interpreter with Keras 2, which lies in a folder of its own."""
+    keras_2 = pathlib.Path(sys.prefix) / "tf_keras"
+    return Interpreter(
+        pathlib.Path(sys.executable),
+        needs=("tensorflow_recommenders_addons", keras_2),
+        environment={"PYTHONPATH": str(keras_2), "TF_USE_LEGACY_KERAS": "1"},
+    )
+
+
+def peers_interpreter(environment: str, package: str) -> Interpreter:
+    """An environment made by `make peers`, once `package` has arrived in it."""
+    folder = ROOT / environment
+    minor = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    installed = folder / "lib" / minor / "site-packages" / package
+    return Interpreter(
+        folder / "bin" / "python", needs=(installed,), remedy="make peers"
+    )
+
+
+def variables(interpreter: Interpreter, threads: int) -> dict[str, str]:
+    """The environment of a worker: ours, without what would make runs differ."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    fixed = {
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "KERAS_BACKEND": "tensorflow",
+        "OMP_NUM_THREADS": str(threads),
+        "PYTHONHASHSEED": "0",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    return {**inherited, **fixed, **interpreter.environment}
+
+
+def fbgemm() -> System:
+    return System("fbgemm", "fbgemm", peers_interpreter(".venv-peers", "fbgemm_gpu"))
+
+
+def keras_embedding() -> System:
+    return System("keras", "keras_embedding", own_interpreter())
+
+
+def tf_variable() -> System:
+    return System("tf_variable", "tf_variable", own_interpreter())
+
+
+def tfctr(worker: str) -> System:
+    return System("tfctr", worker, own_interpreter(alone=False))
+
+
+def tfra(worker: str) -> System:
+    return System("tfra", worker, tfra_interpreter())
+
+
+def deepctr() -> System:
+    home = peers_interpreter(".venv-peers-tf", "deepctr")
+    return System("deepctr", "fit_deepctr", home)
+
+
+def torch_model() -> System:
+    home = peers_interpreter(".venv-peers", "fbgemm_gpu")
+    return System("torch_fbgemm", "fit_torch", home)

@@ -1,0 +1,85 @@
+"""tfctr's `DynamicEmbedding`, whose tables hold every id of the workload at the start.
+
+The rows are brought in by training steps on all ids, since that is how a table is
+filled in use. The model of the whole step shares the layer of the sparse step.
+"""
+
+import keras
+import tensorflow as tf
+
+from keras_layers import DynamicEmbedding, TableConfig
+from tfctr.bench.workers.loop import Cases, Step
+from tfctr.bench.workers.options import SPARSE, WHOLE, Options
+from tfctr.bench.workers.tensorflow_setup import all_ids, id_tensors, limit_threads
+from tfctr.bench.workload import Workload
+from tfctr_ops import SparseOptimizer
+
+LEARNING_RATES = {"adagrad": 0.01, "rowwise_adagrad": 0.01, "adam": 0.001}
+DENSE_OPTIMIZERS = {"adagrad": keras.optimizers.Adagrad, "adam": keras.optimizers.Adam}
+# Rows of one filling step, over all fields: a few hundred megabytes of gradients.
+ROWS_AT_ONCE = 650_000
+
+
+def make_layer(name: str, dim: int, optimizer: str) -> DynamicEmbedding:
+    rule = SparseOptimizer(optimizer, learning_rate=LEARNING_RATES[optimizer])
+    return DynamicEmbedding(TableConfig(name, dim=dim, optimizer=rule))
+
+
+def make_train(layer: DynamicEmbedding) -> tf.types.experimental.PolymorphicFunction:
+    """Lookup, backward and update, as one function of ids and their gradient."""
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def train(ids: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            vectors = layer(ids, training=True)
+        weights = [variable.value for variable in layer.trainable_variables]
+        tape.gradient(vectors, weights, output_gradients=gradient)
+        return vectors
+
+    return train
+
+
+def fill(layer: DynamicEmbedding, workload: Workload) -> None:
+    """Trains on every id of every field once, so that each has a row."""
+    train = make_train(layer)
+    for ids in all_ids(workload, ROWS_AT_ONCE // workload.num_fields):
+        shape = (*ids.shape, workload.dim)
+        train(ids, tf.random.normal(shape, stddev=0.01))
+
+
+def sparse_step(layer: DynamicEmbedding, workload: Workload) -> Step:
+    train = make_train(layer)
+    ids = id_tensors(workload)
+    gradient = tf.constant(workload.gradient())
+    return lambda i: train(ids[i % len(ids)], gradient)
+
+
+def whole_step(layer: DynamicEmbedding, workload: Workload, optimizer: str) -> Step:
+    """`train_on_batch` of the same model as stock Keras is measured with."""
+    inputs = keras.Input((workload.num_fields,), dtype="int64")
+    outputs = keras.layers.Dense(1)(keras.layers.Flatten()(layer(inputs)))
+    model = keras.Model(inputs, outputs)
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile(DENSE_OPTIMIZERS[optimizer](), loss)
+    ids, labels = id_tensors(workload), workload.labels()[..., None]
+    return lambda i: model.train_on_batch(ids[i % len(ids)], labels[i % len(ids)])
+
+
+def open_cases(options: Options) -> Cases:
+    limit_threads(options.threads)
+    steps = {}
+    layers: dict[tuple[str, str], DynamicEmbedding] = {}
+    for case in options.cases():
+        key = (case.label, case.optimizer)
+        if key not in layers:
+            name = f"{case.label}_{case.optimizer}"
+            layers[key] = make_layer(name, case.workload.dim, case.optimizer)
+            fill(layers[key], case.workload)
+        if case.kind == SPARSE:
+            steps[case.name] = sparse_step(layers[key], case.workload)
+        if case.kind == WHOLE:
+            steps[case.name] = whole_step(layers[key], case.workload, case.optimizer)
+    return Cases(
+        steps=steps,
+        versions={"tensorflow": tf.__version__, "keras": keras.__version__},
+    )

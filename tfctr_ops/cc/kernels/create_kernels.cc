@@ -1,0 +1,156 @@
+// Kernels that make budgets and stores.
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tfctr_ops/cc/kernels/resources.h"
+
+namespace tfctr {
+namespace {
+
+namespace tf = ::tensorflow;
+
+template <typename Resource>
+void OutputHandle(tf::OpKernelContext* ctx, Resource* resource) {
+  tf::Tensor* handle = nullptr;
+  OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({}), &handle));
+  // The handle owns the resource: it dies with the last tensor that refers to
+  // it, and no name can ever make two tables one.
+  handle->scalar<tf::ResourceHandle>()() =
+      tf::ResourceHandle::MakeRefCountingHandle(resource,
+                                                ctx->device()->name());
+}
+
+class MemoryBudgetOp : public tf::OpKernel {
+ public:
+  explicit MemoryBudgetOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {
+    int64_t limit_bytes;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("limit_bytes", &limit_bytes));
+    limit_bytes_ = limit_bytes;
+  }
+  void Compute(tf::OpKernelContext* ctx) override {
+    OutputHandle(ctx, new BudgetResource(limit_bytes_));
+  }
+
+ private:
+  int64_t limit_bytes_;
+};
+
+class EmbeddingStoreOp : public tf::OpKernel {
+ public:
+  explicit EmbeddingStoreOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ReadAttrs(ctx));
+  }
+
+  void Compute(tf::OpKernelContext* ctx) override {
+    tf::core::RefCountPtr<BudgetResource> budget;
+    OP_REQUIRES_OK(
+        ctx, tf::LookupResource(ctx, tf::HandleFromInput(ctx, 0), &budget));
+    OutputHandle(
+        ctx, new StoreResource(EmbeddingStore::Create(options_, budget->budget),
+                               num_threads_));
+  }
+
+ private:
+  absl::Status ReadAttrs(tf::OpKernelConstruction* ctx) {
+    std::vector<int64_t> seeds;
+    std::string kind, initializer, eviction;
+    SparseOptimizer& optimizer = options_.optimizer;
+    float beta_1, beta_2;
+    TF_RETURN_IF_ERROR(ctx->GetAttr("table", &options_.name));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("dim", &options_.dim));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("num_threads", &num_threads_));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("shard_bits", &options_.shard_bits));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("feature_seeds", &seeds));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("default_row", &options_.default_row));
+    TF_RETURN_IF_ERROR(
+        ctx->GetAttr("skip_bad_gradients", &options_.skip_bad_gradients));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("eviction_policy", &eviction));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("initializer", &initializer));
+    TF_RETURN_IF_ERROR(
+        ctx->GetAttr("initializer_location", &options_.initializer.location));
+    TF_RETURN_IF_ERROR(
+        ctx->GetAttr("initializer_scale", &options_.initializer.scale));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("optimizer", &kind));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("beta_1", &beta_1));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("beta_2", &beta_2));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("epsilon", &optimizer.epsilon));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("per_row_bias_correction",
+                                    &optimizer.per_row_bias_correction));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("weight_decay", &optimizer.weight_decay));
+    TF_RETURN_IF_ERROR(
+        ctx->GetAttr("initial_accumulator", &optimizer.initial_accumulator));
+    TF_RETURN_IF_ERROR(
+        ctx->GetAttr("learning_rate_power", &optimizer.learning_rate_power));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("l1", &optimizer.l1));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("l2", &optimizer.l2));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("l2_shrinkage", &optimizer.l2_shrinkage));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("beta", &optimizer.beta));
+
+    options_.feature_seeds.assign(seeds.begin(), seeds.end());
+    optimizer.beta_1 = ShortestDouble(beta_1);
+    optimizer.beta_2 = ShortestDouble(beta_2);
+    // The op definition admits no other strings.
+    if (kind == "adagrad") {
+      optimizer.kind = SparseOptimizer::Kind::kAdagrad;
+    } else if (kind == "rowwise_adagrad") {
+      optimizer.kind = SparseOptimizer::Kind::kRowwiseAdagrad;
+    } else if (kind == "adam") {
+      optimizer.kind = SparseOptimizer::Kind::kAdam;
+    } else if (kind == "ftrl") {
+      optimizer.kind = SparseOptimizer::Kind::kFtrl;
+    }
+    RowInitializer::Kind& law = options_.initializer.kind;
+    if (initializer == "uniform") {
+      law = RowInitializer::Kind::kUniform;
+    } else if (initializer == "normal") {
+      law = RowInitializer::Kind::kNormal;
+    } else if (initializer == "truncated_normal") {
+      law = RowInitializer::Kind::kTruncatedNormal;
+    }
+    if (eviction == "clock") options_.eviction_policy = EvictionPolicy::kClock;
+    return CheckSizes();
+  }
+
+  absl::Status CheckSizes() const {
+    const auto dim = static_cast<size_t>(options_.dim);
+    if (options_.default_row.size() != dim) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`default_row` must have `dim` values. Received: ",
+          options_.default_row.size(), " values, dim=", options_.dim, "."));
+    }
+    if (options_.feature_seeds.size() > static_cast<size_t>(kMaxFeatures)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "A store holds at most ", kMaxFeatures, " features. Received: ",
+          options_.feature_seeds.size(), " feature_seeds."));
+    }
+    return absl::OkStatus();
+  }
+
+  // Attributes are floats, and 1 - 0.999f is off by 2e-5 of itself: bring back
+  // the decimal number that the user wrote.
+  static double ShortestDouble(float value) {
+    char digits[32];
+    for (int precision = 6; precision <= 9; ++precision) {
+      std::snprintf(digits, sizeof(digits), "%.*g", precision, value);
+      if (std::strtof(digits, nullptr) == value) break;
+    }
+    return std::strtod(digits, nullptr);
+  }
+
+  StoreOptions options_;
+  int num_threads_ = 0;
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfctr>MemoryBudget").Device(tf::DEVICE_CPU),
+                        MemoryBudgetOp);
+REGISTER_KERNEL_BUILDER(Name("Tfctr>EmbeddingStore").Device(tf::DEVICE_CPU),
+                        EmbeddingStoreOp);
+
+}  // namespace
+}  // namespace tfctr

@@ -1,0 +1,42 @@
+// The two inputs that make up a batch of keys, checked.
+
+#ifndef TFCTR_OPS_CC_KERNELS_KEY_INPUTS_H_
+#define TFCTR_OPS_CC_KERNELS_KEY_INPUTS_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tfctr_ops/cc/store/batch.h"
+
+namespace tfctr {
+
+// Reads `ids` from input `index` and `features` from the next. The tensors must
+// outlive `keys`.
+inline absl::Status KeysFromInputs(tensorflow::OpKernelContext* ctx, int index,
+                                   KeyBatch* keys) {
+  const tensorflow::Tensor& ids = ctx->input(index);
+  const tensorflow::Tensor& features = ctx->input(index + 1);
+  if (ids.dims() != 1 || features.dims() != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`ids` and `features` must have rank 1. Received: ids.shape=",
+        ids.shape().DebugString(), ", features.shape=",
+        features.shape().DebugString(),
+        ". Flatten the ids first: tf.reshape(ids, [-1])."));
+  }
+  *keys = {ids.flat<int64_t>().data(), ids.NumElements(),
+           features.flat<int32_t>().data(), features.NumElements()};
+  const bool divides = keys->num_features > 0
+                           ? keys->n % keys->num_features == 0
+                           : keys->n == 0;
+  if (!divides) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The number of ids must be a multiple of the number of features. "
+        "Received: ",
+        keys->n, " ids, ", keys->num_features, " features."));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tfctr
+
+#endif  // TFCTR_OPS_CC_KERNELS_KEY_INPUTS_H_

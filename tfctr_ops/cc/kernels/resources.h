@@ -1,0 +1,67 @@
+// How the store appears to TensorFlow: resources, tickets in variant tensors,
+// and TensorFlow's threads as an Executor.
+
+#ifndef TFCTR_OPS_CC_KERNELS_RESOURCES_H_
+#define TFCTR_OPS_CC_KERNELS_RESOURCES_H_
+
+#include <memory>
+#include <string>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/variant.h"
+#include "tensorflow/core/framework/variant_encode_decode.h"
+#include "tensorflow/core/framework/variant_tensor_data.h"
+#include "tfctr_ops/cc/store/embedding_store.h"
+
+namespace tfctr {
+
+class BudgetResource : public tensorflow::ResourceBase {
+ public:
+  explicit BudgetResource(int64_t limit_bytes)
+      : budget(std::make_shared<MemoryBudget>(limit_bytes)) {}
+  std::string DebugString() const override { return "tfctr.MemoryBudget"; }
+
+  const std::shared_ptr<MemoryBudget> budget;
+};
+
+class StoreResource : public tensorflow::ResourceBase {
+ public:
+  StoreResource(std::shared_ptr<EmbeddingStore> store, int num_threads)
+      : store(std::move(store)), num_threads(num_threads) {}
+  std::string DebugString() const override { return "tfctr.EmbeddingStore"; }
+
+  const std::shared_ptr<EmbeddingStore> store;
+  const int num_threads;  // 0: as many as TensorFlow has.
+};
+
+// A ticket as the value of a scalar variant tensor. It lives as long as the
+// tensor, so a lookup without a backward pass leaves nothing behind.
+struct TicketVariant {
+  std::shared_ptr<Ticket> ticket;
+
+  std::string TypeName() const { return "tfctr::Ticket"; }
+  // A ticket is a process's own and is never written down.
+  void Encode(tensorflow::VariantTensorData*) const {}
+  bool Decode(const tensorflow::VariantTensorData&) { return false; }
+};
+
+// Runs tasks on the intra-op threads of the device, the caller among them.
+class DeviceExecutor final : public Executor {
+ public:
+  DeviceExecutor(tensorflow::OpKernelContext* ctx, int max_threads);
+
+  int parallelism() const override { return parallelism_; }
+  void ParallelFor(int64_t num_tasks,
+                   const std::function<void(int64_t)>& task) override;
+
+ private:
+  tensorflow::thread::ThreadPool* const threads_;
+  int parallelism_;
+};
+
+absl::Status ToTensorFlow(const Status& status);
+
+}  // namespace tfctr
+
+#endif  // TFCTR_OPS_CC_KERNELS_RESOURCES_H_

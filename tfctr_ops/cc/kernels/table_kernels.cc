@@ -1,0 +1,167 @@
+// Kernels that treat a store as a table: write, remove, export, import, stats.
+
+#include <algorithm>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tfctr_ops/cc/kernels/key_inputs.h"
+#include "tfctr_ops/cc/kernels/resources.h"
+
+namespace tfctr {
+namespace {
+
+namespace tf = ::tensorflow;
+
+absl::Status CheckShape(const char* name, const tf::Tensor& tensor,
+                        const tf::TensorShape& expected) {
+  if (tensor.shape() == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "`", name, "` must have shape ", expected.DebugString(), ". Received: ",
+      name, ".shape=", tensor.shape().DebugString(), "."));
+}
+
+// What all kernels here share: they find the store and run on its threads.
+class StoreKernel : public tf::OpKernel {
+ public:
+  explicit StoreKernel(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {}
+
+  void Compute(tf::OpKernelContext* ctx) final {
+    tf::core::RefCountPtr<StoreResource> resource;
+    OP_REQUIRES_OK(
+        ctx, tf::LookupResource(ctx, tf::HandleFromInput(ctx, 0), &resource));
+    DeviceExecutor executor(ctx, resource->num_threads);
+    OP_REQUIRES_OK(ctx, Run(ctx, resource->store.get(), &executor));
+  }
+
+ protected:
+  virtual absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                           Executor* executor) = 0;
+};
+
+class WriteOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
+    KeyBatch keys;
+    TF_RETURN_IF_ERROR(KeysFromInputs(ctx, 1, &keys));
+    const tf::Tensor& weights = ctx->input(3);
+    TF_RETURN_IF_ERROR(
+        CheckShape("weights", weights, {keys.n, store->layout().dim()}));
+    return ToTensorFlow(
+        store->Write(keys, weights.flat<float>().data(), executor));
+  }
+};
+
+class RemoveOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
+    KeyBatch keys;
+    TF_RETURN_IF_ERROR(KeysFromInputs(ctx, 1, &keys));
+    tf::Tensor* removed = nullptr;
+    TF_RETURN_IF_ERROR(ctx->allocate_output(0, tf::TensorShape({}), &removed));
+    return ToTensorFlow(
+        store->Remove(keys, executor, &removed->scalar<int64_t>()()));
+  }
+};
+
+class ExportOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
+    absl::Status allocated;
+    const Status status = store->Export(executor, [&](int64_t n,
+                                                      RowArrays* rows) {
+      allocated = Allocate(ctx, n, store->layout().num_floats(), rows);
+      return allocated.ok() ? Status::Ok()
+                            : Status::ResourceExhausted("No memory for rows.");
+    });
+    TF_RETURN_IF_ERROR(allocated);
+    return ToTensorFlow(status);
+  }
+
+ private:
+  static absl::Status Allocate(tf::OpKernelContext* ctx, int64_t n,
+                               int64_t num_floats, RowArrays* rows) {
+    tf::Tensor* out[5];
+    for (int i = 0; i < 5; ++i) {
+      tf::TensorShape shape({n});
+      if (i == 2) shape.AddDim(num_floats);
+      TF_RETURN_IF_ERROR(ctx->allocate_output(i, shape, &out[i]));
+    }
+    *rows = {out[0]->flat<int64_t>().data(), out[1]->flat<int32_t>().data(),
+             out[2]->flat<float>().data(), out[3]->flat<int64_t>().data(),
+             out[4]->flat<int64_t>().data()};
+    return absl::OkStatus();
+  }
+};
+
+class ImportOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
+    const int64_t n = ctx->input(1).NumElements();
+    TF_RETURN_IF_ERROR(CheckShape("ids", ctx->input(1), {n}));
+    TF_RETURN_IF_ERROR(CheckShape("features", ctx->input(2), {n}));
+    TF_RETURN_IF_ERROR(CheckShape("rows", ctx->input(3),
+                                  {n, store->layout().num_floats()}));
+    TF_RETURN_IF_ERROR(CheckShape("last_steps", ctx->input(4), {n}));
+    TF_RETURN_IF_ERROR(CheckShape("counts", ctx->input(5), {n}));
+    // Import only reads what it is given.
+    const auto ints = [&](int i) {
+      return const_cast<int64_t*>(ctx->input(i).flat<int64_t>().data());
+    };
+    const RowArrays rows = {
+        ints(1), const_cast<int32_t*>(ctx->input(2).flat<int32_t>().data()),
+        const_cast<float*>(ctx->input(3).flat<float>().data()), ints(4),
+        ints(5)};
+    return ToTensorFlow(store->Import(
+        n, rows, ctx->input(6).scalar<int64_t>()(), executor));
+  }
+};
+
+class StatsOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
+    const StoreStats stats = store->Stats(executor);
+    // In the order that the op documents.
+    const int64_t values[] = {stats.rows,         stats.known_rows,
+                              stats.row_bytes,    stats.memory_bytes,
+                              stats.evicted_rows, stats.skipped_updates,
+                              stats.step};
+    constexpr int64_t kNumValues = sizeof(values) / sizeof(values[0]);
+    tf::Tensor* out = nullptr;
+    TF_RETURN_IF_ERROR(ctx->allocate_output(0, {kNumValues}, &out));
+    std::copy_n(values, kNumValues, out->flat<int64_t>().data());
+    return absl::OkStatus();
+  }
+};
+
+#define TFCTR_REGISTER(name, kernel) \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tf::DEVICE_CPU), kernel)
+TFCTR_REGISTER("Tfctr>EmbeddingStoreWrite", WriteOp);
+TFCTR_REGISTER("Tfctr>EmbeddingStoreRemove", RemoveOp);
+TFCTR_REGISTER("Tfctr>EmbeddingStoreExport", ExportOp);
+TFCTR_REGISTER("Tfctr>EmbeddingStoreImport", ImportOp);
+TFCTR_REGISTER("Tfctr>EmbeddingStoreStats", StatsOp);
+#undef TFCTR_REGISTER
+
+}  // namespace
+}  // namespace tfctr

@@ -1,0 +1,279 @@
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace tfctr {
+namespace {
+
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ScalarShape;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+// Inputs `index` (ids) and `index` + 1 (features) are vectors.
+absl::Status CheckKeys(InferenceContext* c, int index, ShapeHandle* ids) {
+  ShapeHandle features;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(index), 1, ids));
+  return c->WithRank(c->input(index + 1), 1, &features);
+}
+
+// (store, ids, features, expected_step) -> rows (n, dim).
+absl::Status RowsShape(InferenceContext* c) {
+  ShapeHandle ids, step;
+  TF_RETURN_IF_ERROR(CheckKeys(c, 1, &ids));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 0, &step));
+  int64_t dim;
+  TF_RETURN_IF_ERROR(c->GetAttr("dim", &dim));
+  c->set_output(0, c->Matrix(c->Dim(ids, 0), dim));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+REGISTER_OP("Tfctr>MemoryBudget")
+    .Attr("limit_bytes: int")
+    .Output("budget: resource")
+    .SetIsStateful()  // Each call makes a new one.
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+Makes a budget of bytes that embedding stores share.
+
+limit_bytes: How many bytes of rows may be in memory; -1 means no limit.
+budget: Scalar handle; the budget lives as long as it.
+)doc");
+
+REGISTER_OP("Tfctr>EmbeddingStore")
+    .Attr("table: string")
+    .Attr("dim: int >= 1")
+    .Attr("feature_seeds: list(int) >= 1")
+    .Attr("default_row: list(float) >= 1")
+    .Attr("num_threads: int >= 0 = 0")
+    .Attr("shard_bits: int >= 0 = 6")
+    .Attr("skip_bad_gradients: bool = false")
+    .Attr("eviction_policy: {'none', 'clock'} = 'none'")
+    .Attr(
+        "initializer: {'constant', 'uniform', 'normal', 'truncated_normal'}")
+    .Attr("initializer_location: float")
+    .Attr("initializer_scale: float")
+    .Attr("optimizer: {'sgd', 'adagrad', 'rowwise_adagrad', 'adam', 'ftrl'}")
+    .Attr("beta_1: float")
+    .Attr("beta_2: float")
+    .Attr("epsilon: float")
+    .Attr("per_row_bias_correction: bool")
+    .Attr("weight_decay: float")
+    .Attr("initial_accumulator: float")
+    .Attr("learning_rate_power: float")
+    .Attr("l1: float")
+    .Attr("l2: float")
+    .Attr("l2_shrinkage: float")
+    .Attr("beta: float")
+    .Input("budget: resource")
+    .Output("store: resource")
+    .SetIsStateful()  // Each call makes a new one.
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+Makes an empty embedding store.
+
+table: Name of the table, for messages.
+dim: Width of the weights of a row.
+feature_seeds: One per feature; with the id it determines the initial row.
+default_row: What never updated keys read; `dim` values.
+num_threads: How many threads work on a batch; 0 means all intra-op threads.
+shard_bits: The store has 2^shard_bits shards.
+skip_bad_gradients: Whether a step with a bad gradient is skipped, or an error.
+eviction_policy: What happens when the budget is used up.
+initializer: Law of the initial weights.
+initializer_location: The constant, the least value or the mean.
+initializer_scale: The range or the standard deviation.
+optimizer: What an update does; the rest are its numbers, see SparseOptimizer.
+budget: Handle from `MemoryBudget`.
+store: Scalar handle; the store lives as long as it.
+)doc");
+
+REGISTER_OP("Tfctr>EmbeddingStoreLookup")
+    .Attr("dim: int >= 1")
+    .Input("store: resource")
+    .Input("ids: int64")
+    .Input("features: int32")
+    .Input("expected_step: int64")
+    .Output("rows: float")
+    .Output("ticket: variant")
+    .SetIsStateful()  // Inserts rows, so calls may not be merged or dropped.
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(RowsShape(c));
+      c->set_output(1, c->Scalar());
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Looks up the weights of keys for training, inserting unseen keys.
+
+store: Handle from `EmbeddingStore`.
+ids: Ids, shape `(n,)`.
+features: Features, shape `(p,)`, where p divides n: key i is
+  `(features[i % p], ids[i])`. Feature -1 stands for an absent key, which reads
+  zeros and takes no gradient.
+expected_step: How many updates the caller believes the store has seen; any
+  other number is an error. -1 if it has no belief.
+rows: Weights, shape `(n, dim)`.
+ticket: What `EmbeddingStoreUpdate` needs; scalar.
+)doc");
+
+REGISTER_OP("Tfctr>EmbeddingStoreRead")
+    .Attr("dim: int >= 1")
+    .Input("store: resource")
+    .Input("ids: int64")
+    .Input("features: int32")
+    .Input("expected_step: int64")
+    .Output("rows: float")
+    .SetIsStateful()  // What it reads changes, so it is not a constant.
+    .SetShapeFn(RowsShape)
+    .Doc(R"doc(
+Reads the weights of keys; never updated keys read the default row.
+
+store: Handle from `EmbeddingStore`.
+ids: Ids, shape `(n,)`.
+features: Features, shape `(p,)`, as for `EmbeddingStoreLookup`.
+expected_step: As for `EmbeddingStoreLookup`.
+rows: Weights, shape `(n, dim)`.
+)doc");
+
+REGISTER_OP("Tfctr>EmbeddingStoreUpdate")
+    .Input("store: resource")
+    .Input("ticket: variant")
+    .Input("gradients: float")
+    .Input("learning_rate: float")
+    .Output("step: int64")
+    .SetIsStateful()  // Moves rows.
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle ignored;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &ignored));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &ignored));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 0, &ignored));
+      c->set_output(0, c->Scalar());
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Sums the gradients of equal keys and moves each distinct row once.
+
+store: Handle from `EmbeddingStore`.
+ticket: Of the lookup that gave the rows.
+gradients: Gradients of these rows, shape `(n, dim)`.
+learning_rate: Scalar.
+step: How many updates the store has seen, this one included; scalar.
+)doc");
+
+REGISTER_OP("Tfctr>EmbeddingStoreWrite")
+    .Input("store: resource")
+    .Input("ids: int64")
+    .Input("features: int32")
+    .Input("weights: float")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle ids, weights;
+      TF_RETURN_IF_ERROR(CheckKeys(c, 1, &ids));
+      return c->WithRank(c->input(3), 2, &weights);
+    })
+    .Doc(R"doc(
+Sets the weights of keys, inserting unseen ones.
+
+store: Handle from `EmbeddingStore`.
+ids: Ids, shape `(n,)`. Of equal keys, the last wins.
+features: Features, shape `(p,)`, as for `EmbeddingStoreLookup`.
+weights: Weights, shape `(n, dim)`.
+)doc");
+
+REGISTER_OP("Tfctr>EmbeddingStoreRemove")
+    .Input("store: resource")
+    .Input("ids: int64")
+    .Input("features: int32")
+    .Output("removed: int64")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle ids;
+      TF_RETURN_IF_ERROR(CheckKeys(c, 1, &ids));
+      c->set_output(0, c->Scalar());
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Removes keys; unknown ones are ignored.
+
+store: Handle from `EmbeddingStore`.
+ids: Ids, shape `(n,)`.
+features: Features, shape `(p,)`, as for `EmbeddingStoreLookup`.
+removed: How many keys were there; scalar.
+)doc");
+
+REGISTER_OP("Tfctr>EmbeddingStoreExport")
+    .Attr("num_floats: int >= 1")
+    .Input("store: resource")
+    .Output("ids: int64")
+    .Output("features: int32")
+    .Output("rows: float")
+    .Output("last_steps: int64")
+    .Output("counts: int64")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      int64_t num_floats;
+      TF_RETURN_IF_ERROR(c->GetAttr("num_floats", &num_floats));
+      const auto n = c->UnknownDim();
+      for (int i = 0; i < 5; ++i) c->set_output(i, c->Vector(n));
+      c->set_output(2, c->Matrix(n, num_floats));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Returns all rows that were ever updated or written, as of one moment.
+
+store: Handle from `EmbeddingStore`.
+num_floats: Weights and slots of a row.
+ids: Ids, shape `(n,)`, in no particular order.
+features: Features, shape `(n,)`.
+rows: Weights, then slots, shape `(n, num_floats)`.
+last_steps: The last update of each row, shape `(n,)`.
+counts: How many updates each row has seen, shape `(n,)`.
+)doc");
+
+REGISTER_OP("Tfctr>EmbeddingStoreImport")
+    .Input("store: resource")
+    .Input("ids: int64")
+    .Input("features: int32")
+    .Input("rows: float")
+    .Input("last_steps: int64")
+    .Input("counts: int64")
+    .Input("step: int64")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle ignored;
+      for (const int i : {1, 2, 4, 5}) {
+        TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 1, &ignored));
+      }
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 2, &ignored));
+      return c->WithRank(c->input(6), 0, &ignored);
+    })
+    .Doc(R"doc(
+Replaces all rows of a store.
+
+store: Handle from `EmbeddingStore`.
+ids: As `EmbeddingStoreExport` gave them, and so are the next four.
+features: See `ids`.
+rows: See `ids`.
+last_steps: See `ids`.
+counts: See `ids`.
+step: How many updates the store had seen; scalar.
+)doc");
+
+REGISTER_OP("Tfctr>EmbeddingStoreStats")
+    .Input("store: resource")
+    .Output("stats: int64")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->Vector(7));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Counts what the store holds and did.
+
+store: Handle from `EmbeddingStore`.
+stats: rows, known_rows, row_bytes, memory_bytes, evicted_rows, skipped_updates,
+  step.
+)doc");
+
+}  // namespace tfctr

@@ -1,0 +1,275 @@
+#include "tfctr_ops/cc/store/embedding_store.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace tfctr {
+namespace {
+
+// Smaller batches are done before another thread would have woken up.
+constexpr int64_t kMinParallelBatch = 2048;
+// Rows are allocated in chunks of this size, smaller ones under a small budget.
+constexpr int64_t kChunkBytes = 128 << 10;
+constexpr size_t kMaxFreeBatches = 4;
+
+int64_t ChunkBytes(const MemoryBudget& budget, int64_t num_shards) {
+  if (!budget.is_limited()) return kChunkBytes;
+  return std::min(kChunkBytes, budget.limit_bytes() / num_shards / 8);
+}
+
+}  // namespace
+
+Ticket::~Ticket() { store_->CloseTicket(this); }
+
+std::shared_ptr<EmbeddingStore> EmbeddingStore::Create(
+    StoreOptions options, std::shared_ptr<MemoryBudget> budget) {
+  return std::shared_ptr<EmbeddingStore>(
+      new EmbeddingStore(std::move(options), std::move(budget)));
+}
+
+EmbeddingStore::EmbeddingStore(StoreOptions options,
+                               std::shared_ptr<MemoryBudget> budget)
+    : options_(std::move(options)),
+      layout_(options_.dim, options_.optimizer.NumSlotFloats(options_.dim)),
+      kernels_(BestRowKernels()),
+      budget_(std::move(budget)) {
+  const int64_t num_shards = int64_t{1} << options_.shard_bits;
+  const int64_t chunk_bytes = ChunkBytes(*budget_, num_shards);
+  for (int64_t s = 0; s < num_shards; ++s) {
+    shards_.push_back(
+        std::make_unique<Shard>(options_, layout_, chunk_bytes, &arena_));
+  }
+}
+
+EmbeddingStore::~EmbeddingStore() {
+  int64_t rows = 0;
+  for (const auto& shard : shards_) rows += shard->rows().size();
+  budget_->Release(rows * layout_.row_bytes());
+}
+
+void EmbeddingStore::ForEachShard(int64_t batch_size, Executor* executor,
+                                  const std::function<void(int64_t)>& task) {
+  const auto locked_task = [&](int64_t s) {
+    std::lock_guard<std::mutex> lock(shard(s).mutex());
+    task(s);
+  };
+  SerialExecutor serial;
+  Executor* const chosen = batch_size < kMinParallelBatch ? &serial : executor;
+  chosen->ParallelFor(num_shards(), locked_task);
+}
+
+std::unique_ptr<ResolvedBatch> EmbeddingStore::TakeBatch() {
+  std::lock_guard<std::mutex> lock(batches_mutex_);
+  if (free_batches_.empty()) return std::make_unique<ResolvedBatch>();
+  std::unique_ptr<ResolvedBatch> batch = std::move(free_batches_.back());
+  free_batches_.pop_back();
+  return batch;
+}
+
+void EmbeddingStore::ReturnBatch(std::unique_ptr<ResolvedBatch> batch) {
+  std::lock_guard<std::mutex> lock(batches_mutex_);
+  if (free_batches_.size() < kMaxFreeBatches) {
+    free_batches_.push_back(std::move(batch));
+  }
+}
+
+Status EmbeddingStore::Partition(const KeyBatch& keys, Executor* executor,
+                                 ResolvedBatch* batch) const {
+  Status status = batch->batch.Partition(
+      keys, options_.shard_bits, options_.salt(),
+      static_cast<int64_t>(options_.feature_seeds.size()), executor);
+  if (status.ok()) batch->Resize(static_cast<int64_t>(shards_.size()));
+  return status;
+}
+
+Status EmbeddingStore::Read(const KeyBatch& keys, Executor* executor,
+                            float* rows) {
+  Flush(executor);
+  std::unique_ptr<ResolvedBatch> batch = TakeBatch();
+  Status status = Partition(keys, executor, batch.get());
+  if (!status.ok()) return status;
+  if (batch->batch.size() < keys.n) {
+    std::fill_n(rows, keys.n * layout_.dim(), 0.0f);
+  }
+  ForEachShard(keys.n, executor, [&](int64_t s) {
+    const ShardBatch part = batch->OfShard(s);
+    shard(s).Read(part.keys, part.size, rows);
+  });
+  ReturnBatch(std::move(batch));
+  return Status::Ok();
+}
+
+Status EmbeddingStore::Lookup(const KeyBatch& keys, Executor* executor,
+                              float* rows, std::shared_ptr<Ticket>* ticket) {
+  Flush(executor);
+  std::unique_ptr<ResolvedBatch> batch = TakeBatch();
+  Status status = Partition(keys, executor, batch.get());
+  if (!status.ok()) return status;
+  if (batch->batch.size() < keys.n) {
+    std::fill_n(rows, keys.n * layout_.dim(), 0.0f);
+  }
+  status = Resolve(batch.get(), executor, rows);
+  if (!status.ok()) return status;
+  *ticket =
+      std::make_shared<Ticket>(shared_from_this(), keys.n, std::move(batch));
+  std::lock_guard<std::mutex> lock(step_mutex_);
+  (*ticket)->is_open_ = true;
+  (*ticket)->sequence_ = next_sequence_++;
+  ++open_tickets_;
+  return Status::Ok();
+}
+
+Status EmbeddingStore::Resolve(ResolvedBatch* batch, Executor* executor,
+                               float* rows) {
+  if (budget_->is_limited()) return ResolveWithinBudget(batch, executor, rows);
+  ForEachShard(batch->batch.size(), executor, [&](int64_t s) {
+    ShardBatch part = batch->OfShard(s);
+    const int64_t before = shard(s).rows().size();
+    shard(s).Resolve(&part, /*insert=*/true, rows);
+    budget_->ForceReserve((shard(s).rows().size() - before) *
+                          layout_.row_bytes());
+    batch->num_distinct[static_cast<size_t>(s)] = part.num_distinct;
+    batch->generations[static_cast<size_t>(s)] = shard(s).generation();
+  });
+  return Status::Ok();
+}
+
+// First every shard looks for its keys; then it is settled, on one thread and
+// in the order of the shards, who may insert and who must evict how many; then
+// they insert. So a full store inserts nothing, and who is evicted does not
+// depend on which thread came first.
+Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
+                                           Executor* executor, float* rows) {
+  std::vector<std::unique_lock<std::mutex>> locks;
+  for (const auto& shard : shards_) locks.emplace_back(shard->mutex());
+  std::vector<ShardBatch> parts;
+  for (int64_t s = 0; s < num_shards(); ++s) parts.push_back(batch->OfShard(s));
+  std::vector<int64_t> absent(parts.size());
+  executor->ParallelFor(num_shards(), [&](int64_t s) {
+    const auto i = static_cast<size_t>(s);
+    absent[i] = shard(s).Resolve(&parts[i], /*insert=*/false, rows);
+  });
+
+  const int64_t row_bytes = layout_.row_bytes();
+  const bool evicts = options_.eviction_policy != EvictionPolicy::kNone;
+  int64_t missing = 0;
+  for (const int64_t n : absent) missing += n;
+  const int64_t granted = budget_->ReserveUpTo(missing, row_bytes);
+  if (granted < missing && !evicts) {
+    budget_->Release(granted * row_bytes);
+    return FullError(missing - granted);
+  }
+  std::vector<int64_t> must_evict(parts.size());
+  int64_t left = granted;
+  const int64_t debt =
+      std::max<int64_t>(0, budget_->used_bytes() - budget_->limit_bytes());
+  const int64_t debt_share =
+      (debt + row_bytes * num_shards() - 1) / (row_bytes * num_shards());
+  for (size_t s = 0; s < parts.size(); ++s) {
+    const int64_t inserts = std::min(left, absent[s]);
+    left -= inserts;
+    must_evict[s] = absent[s] - inserts + debt_share;
+  }
+
+  std::atomic<int64_t> evicted{0};
+  executor->ParallelFor(num_shards(), [&](int64_t s) {
+    const auto i = static_cast<size_t>(s);
+    if (evicts) evicted += shard(s).Evict(must_evict[i], parts[i]);
+    if (absent[i] > 0) shard(s).InsertAbsent(&parts[i], rows);
+    batch->num_distinct[i] = parts[i].num_distinct;
+    batch->generations[i] = shard(s).generation();
+  });
+  // What was evicted made room for as many. A batch larger than the budget is
+  // held all the same, and its rows leave with the next batches.
+  budget_->ForceReserve((missing - granted - evicted) * row_bytes);
+  return Status::Ok();
+}
+
+Status EmbeddingStore::FullError(int64_t num_missing) const {
+  const int64_t row_bytes = layout_.row_bytes();
+  const int64_t enough = budget_->used_bytes() + num_missing * row_bytes;
+  return Status::ResourceExhausted(
+      "Table '" + options_.name + "' is full: the budget of ram=" +
+      std::to_string(budget_->limit_bytes()) + " bytes is used up by rows of " +
+      std::to_string(row_bytes) + " bytes, and this batch has " +
+      std::to_string(num_missing) +
+      " new keys more than fit. Nothing was inserted. Possible fixes: 1) raise "
+      "`ram` to " +
+      std::to_string(enough) +
+      " bytes or more; 2) let rows leave with eviction_policy='clock'; 3) lower "
+      "`dim` or choose an optimizer with fewer slots.");
+}
+
+Status EmbeddingStore::Write(const KeyBatch& keys, const float* weights,
+                             Executor* executor) {
+  const int64_t dim = layout_.dim();
+  Flush(executor);
+  std::unique_ptr<ResolvedBatch> batch = TakeBatch();
+  Status status = Partition(keys, executor, batch.get());
+  if (!status.ok()) return status;
+  Buffer<float> ignored;
+  status = Resolve(batch.get(), executor, ignored.Resize(keys.n * dim));
+  if (!status.ok()) return status;
+  ForEachShard(keys.n, executor, [&](int64_t s) {
+    const ShardBatch part = batch->OfShard(s);
+    for (int64_t i = 0; i < part.size; ++i) {
+      const PlacedKey& key = part.keys[i];
+      // Found again, since another thread may have evicted it in between.
+      uint32_t slot = shard(s).Find(key);
+      if (slot == Shard::kNoSlot) {
+        slot = shard(s).Insert(key);
+        budget_->ForceReserve(layout_.row_bytes());
+      }
+      std::copy_n(weights + key.position * dim, dim,
+                  RowLayout::Weights(shard(s).MakeKnown(slot)));
+    }
+  });
+  ReturnBatch(std::move(batch));
+  return Status::Ok();
+}
+
+Status EmbeddingStore::Remove(const KeyBatch& keys, Executor* executor,
+                              int64_t* removed) {
+  Flush(executor);
+  std::unique_ptr<ResolvedBatch> batch = TakeBatch();
+  Status status = Partition(keys, executor, batch.get());
+  if (!status.ok()) return status;
+  std::atomic<int64_t> count{0};
+  ForEachShard(keys.n, executor, [&](int64_t s) {
+    const ShardBatch part = batch->OfShard(s);
+    for (int64_t i = 0; i < part.size; ++i) {
+      if (shard(s).Remove(part.keys[i])) ++count;
+    }
+  });
+  *removed = count;
+  budget_->Release(count * layout_.row_bytes());
+  ReturnBatch(std::move(batch));
+  return Status::Ok();
+}
+
+int64_t EmbeddingStore::step() {
+  std::lock_guard<std::mutex> lock(step_mutex_);
+  return step_;
+}
+
+StoreStats EmbeddingStore::Stats(Executor* executor) {
+  StoreStats stats = {};
+  {
+    std::lock_guard<std::mutex> lock(step_mutex_);
+    FlushLocked(executor);
+    stats.step = step_;
+    stats.skipped_updates = skipped_updates_;
+  }
+  for (const auto& shard : shards_) {
+    std::lock_guard<std::mutex> lock(shard->mutex());
+    stats.rows += shard->rows().size();
+    stats.known_rows += shard->known();
+    stats.evicted_rows += shard->evicted();
+  }
+  stats.row_bytes = layout_.row_bytes();
+  stats.memory_bytes = arena_.allocated_bytes();
+  return stats;
+}
+
+}  // namespace tfctr

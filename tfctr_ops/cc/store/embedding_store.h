@@ -1,0 +1,179 @@
+// EmbeddingStore: maps keys (feature, id) to rows [weights | optimizer slots].
+//
+// A training step is a Lookup, which inserts unseen keys and returns a ticket,
+// and an Update, which sums the gradients of equal keys and moves each distinct
+// row once. Several lookups of one step make one update: it is applied when the
+// last of their tickets reports, at the latest before the next lookup, read or
+// export.
+//
+// Results do not depend on the number of threads or shards, nor on the order in
+// which keys were first seen.
+//
+// Thread safety: every method may be called concurrently.
+
+#ifndef TFCTR_OPS_CC_STORE_EMBEDDING_STORE_H_
+#define TFCTR_OPS_CC_STORE_EMBEDDING_STORE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tfctr_ops/cc/store/batch.h"
+#include "tfctr_ops/cc/store/executor.h"
+#include "tfctr_ops/cc/store/memory_budget.h"
+#include "tfctr_ops/cc/store/row_kernels.h"
+#include "tfctr_ops/cc/store/shard.h"
+#include "tfctr_ops/cc/store/status.h"
+#include "tfctr_ops/cc/store/store_options.h"
+#include "tfctr_ops/cc/store/ticket.h"
+
+namespace tfctr {
+
+// The gradient of a lookup's rows, (ticket->num_keys(), dim).
+struct Gradient {
+  const float* values;
+  std::shared_ptr<const void> owner;  // Keeps `values` alive until it is used.
+};
+
+// Whole rows, column by column.
+struct RowArrays {
+  int64_t* ids;       // (n)
+  int32_t* features;  // (n)
+  float* floats;      // (n, num_floats): weights, then slots
+  int64_t* last_steps;  // (n)
+  int64_t* counts;      // (n)
+};
+
+struct StoreStats {
+  int64_t rows;           // In memory.
+  int64_t known_rows;     // Of these, updated or written at least once.
+  int64_t row_bytes;      // Of one row.
+  int64_t memory_bytes;   // Rows, index and what is reserved for them.
+  int64_t evicted_rows;
+  int64_t skipped_updates;  // For a bad gradient.
+  int64_t step;
+};
+
+class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
+ public:
+  // Bounds the magnitude of a gradient that is taken for real: squares and sums
+  // of larger ones could overflow a row's state for good.
+  static constexpr float kGradientBound = 1e12f;
+
+  static std::shared_ptr<EmbeddingStore> Create(
+      StoreOptions options, std::shared_ptr<MemoryBudget> budget);
+  ~EmbeddingStore();
+  EmbeddingStore(const EmbeddingStore&) = delete;
+  EmbeddingStore& operator=(const EmbeddingStore&) = delete;
+
+  // Copies the weights of each key into `rows`, (n, dim). Keys that were never
+  // updated read the default row. Changes nothing.
+  Status Read(const KeyBatch& keys, Executor* executor, float* rows);
+
+  // As Read, but unseen keys are inserted and read their initial rows. The
+  // ticket is for Update; dropping it is fine. Returns ResourceExhausted, with
+  // nothing inserted, if the budget is used up and there is no eviction policy.
+  Status Lookup(const KeyBatch& keys, Executor* executor, float* rows,
+                std::shared_ptr<Ticket>* ticket);
+
+  // Takes the gradient of the lookup that gave `ticket`. Returns the number of
+  // this update in *step. Returns InvalidArgument, with no row changed, if a
+  // value is NaN or beyond kGradientBound and the options do not say to skip.
+  Status Update(const std::shared_ptr<Ticket>& ticket, Gradient gradient,
+                float learning_rate, Executor* executor, int64_t* step);
+
+  // Sets the weights of keys, inserting unseen ones; slots and counters of rows
+  // that exist stay. Of equal keys, the last wins.
+  Status Write(const KeyBatch& keys, const float* weights, Executor* executor);
+
+  // Removes keys; unknown ones are ignored. Returns how many were there.
+  Status Remove(const KeyBatch& keys, Executor* executor, int64_t* removed);
+
+  // Hands out all known rows, as of one moment: calls allocate(n) once and
+  // fills the arrays it returns.
+  Status Export(Executor* executor,
+                const std::function<Status(int64_t n, RowArrays*)>& allocate);
+
+  // Replaces all rows by the n rows of `rows`, and the step.
+  Status Import(int64_t n, const RowArrays& rows, int64_t step,
+                Executor* executor);
+
+  // Updates so far. Open steps count from their first gradient.
+  int64_t step();
+
+  StoreStats Stats(Executor* executor);
+
+  const StoreOptions& options() const { return options_; }
+  const RowLayout& layout() const { return layout_; }
+
+ private:
+  friend class Ticket;
+
+  // A lookup whose gradient has come.
+  struct Report {
+    int64_t sequence;
+    std::unique_ptr<ResolvedBatch> batch;
+    Gradient gradient;
+  };
+
+  EmbeddingStore(StoreOptions options, std::shared_ptr<MemoryBudget> budget);
+
+  int64_t num_shards() const { return static_cast<int64_t>(shards_.size()); }
+  Shard& shard(int64_t s) { return *shards_[static_cast<size_t>(s)]; }
+
+  // Runs task(s) for every shard, each under its lock; on the calling thread
+  // alone if the batch is too small to share.
+  void ForEachShard(int64_t batch_size, Executor* executor,
+                    const std::function<void(int64_t)>& task);
+
+  // Batches are used again: their memory is warm and already mapped.
+  std::unique_ptr<ResolvedBatch> TakeBatch();
+  void ReturnBatch(std::unique_ptr<ResolvedBatch> batch);
+  Status Partition(const KeyBatch& keys, Executor* executor,
+                   ResolvedBatch* batch) const;
+
+  // Resolves every key of the batch to a row, inserting what is absent.
+  Status Resolve(ResolvedBatch* batch, Executor* executor, float* rows);
+  Status ResolveWithinBudget(ResolvedBatch* batch, Executor* executor,
+                             float* rows);
+  Status FullError(int64_t num_missing) const;
+
+  void CloseTicket(Ticket* ticket);
+  // Ends the open step: applies what has been reported.
+  void Flush(Executor* executor);
+  // REQUIRES: step_mutex_ is held, here and below.
+  void FlushLocked(Executor* executor);
+  void ApplyToShard(int64_t s, const UpdateStep& step);
+  // Appends the distinct slots of a ticket to `slots`, and sets place_of[i] to
+  // where its i-th one stands there.
+  void Unite(int64_t s, const ResolvedBatch& batch,
+             std::vector<uint32_t>* slots, int64_t* num_slots,
+             std::vector<int32_t>* place_of);
+
+  const StoreOptions options_;
+  const RowLayout layout_;
+  const RowKernels& kernels_;
+  const std::shared_ptr<MemoryBudget> budget_;
+  Arena arena_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+
+  std::mutex batches_mutex_;
+  // Guarded by batches_mutex_:
+  std::vector<std::unique_ptr<ResolvedBatch>> free_batches_;
+
+  std::mutex step_mutex_;  // Before any shard's.
+  // Guarded by step_mutex_:
+  int64_t step_ = 0;
+  int64_t open_tickets_ = 0;
+  int64_t next_sequence_ = 0;
+  std::vector<Report> reports_;  // Of the open step.
+  float learning_rate_ = 0.0f;   // Of the open step.
+  int64_t skipped_updates_ = 0;
+};
+
+}  // namespace tfctr
+
+#endif  // TFCTR_OPS_CC_STORE_EMBEDDING_STORE_H_

@@ -1,0 +1,175 @@
+// The second half of a training step: from the gradients of the lookups to one
+// update of each distinct row.
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "tfctr_ops/cc/store/embedding_store.h"
+
+namespace tfctr {
+namespace {
+
+// Gradients are checked in pieces of this many floats (256 KiB).
+constexpr int64_t kCheckedPiece = 1 << 16;
+
+bool AllWithin(const RowKernels& kernels, const float* values, int64_t n,
+               float bound, Executor* executor) {
+  const int64_t num_pieces = (n + kCheckedPiece - 1) / kCheckedPiece;
+  std::atomic<bool> all_within{true};
+  executor->ParallelFor(num_pieces, [&](int64_t piece) {
+    const int64_t start = piece * kCheckedPiece;
+    const int64_t size = std::min(kCheckedPiece, n - start);
+    if (!kernels.all_within(values + start, size, bound)) all_within = false;
+  });
+  return all_within;
+}
+
+// What a thread needs to update one shard; kept between steps.
+struct Scratch {
+  std::vector<uint32_t> slots;    // Of the distinct rows of all lookups.
+  std::vector<std::byte*> rows;   // The same rows.
+  std::vector<float> sums;        // Their gradients.
+  std::vector<std::vector<int32_t>> place_of;  // See Unite; one per lookup.
+  std::vector<int32_t> positions;  // Of one lookup's keys, in its gradient.
+  std::vector<int32_t> places;     // Of the same keys, in `sums`.
+};
+
+}  // namespace
+
+void EmbeddingStore::CloseTicket(Ticket* ticket) {
+  std::lock_guard<std::mutex> lock(step_mutex_);
+  if (ticket->resolved_ == nullptr) return;
+  --open_tickets_;
+  ReturnBatch(std::move(ticket->resolved_));
+}
+
+Status EmbeddingStore::Update(const std::shared_ptr<Ticket>& ticket,
+                              Gradient gradient, float learning_rate,
+                              Executor* executor, int64_t* step) {
+  const bool is_good =
+      AllWithin(kernels_, gradient.values, ticket->num_keys() * layout_.dim(),
+                kGradientBound, executor);
+  std::lock_guard<std::mutex> lock(step_mutex_);
+  if (ticket->resolved_ == nullptr) {
+    return Status::FailedPrecondition(
+        "Table '" + options_.name +
+        "' was asked twice for the gradient of one lookup, and each would move "
+        "its rows. Take one gradient per call of the layer: add the losses up "
+        "first, and do not use a persistent tape twice.");
+  }
+  --open_tickets_;
+  std::unique_ptr<ResolvedBatch> batch = std::move(ticket->resolved_);
+  if (!is_good && !options_.skip_bad_gradients) {
+    return Status::InvalidArgument(
+        "Table '" + options_.name +
+        "' received a gradient that is NaN, infinite or larger than 1e12, in "
+        "update " +
+        std::to_string(step_ + 1) +
+        ". No row was changed. Lower the learning rate, check the inputs and "
+        "the loss, or skip such steps with "
+        "TableConfig(bad_gradients='skip').");
+  }
+  if (is_good) {
+    if (reports_.empty()) ++step_;
+    learning_rate_ = learning_rate;
+    reports_.push_back(
+        {ticket->sequence_, std::move(batch), std::move(gradient)});
+  } else {
+    ++skipped_updates_;
+  }
+  if (open_tickets_ == 0) FlushLocked(executor);
+  *step = step_;
+  return Status::Ok();
+}
+
+void EmbeddingStore::Flush(Executor* executor) {
+  std::lock_guard<std::mutex> lock(step_mutex_);
+  FlushLocked(executor);
+}
+
+void EmbeddingStore::FlushLocked(Executor* executor) {
+  if (reports_.empty()) return;
+  // As if the lookups had been one: in the order they were made.
+  std::sort(reports_.begin(), reports_.end(),
+            [](const Report& a, const Report& b) {
+              return a.sequence < b.sequence;
+            });
+  const UpdateStep step = {learning_rate_, step_};
+  int64_t num_keys = 0;
+  for (const Report& report : reports_) num_keys += report.batch->batch.size();
+  ForEachShard(num_keys, executor, [&](int64_t s) { ApplyToShard(s, step); });
+  for (Report& report : reports_) ReturnBatch(std::move(report.batch));
+  reports_.clear();
+}
+
+void EmbeddingStore::Unite(int64_t s, const ResolvedBatch& batch,
+                           std::vector<uint32_t>* slots, int64_t* num_slots,
+                           std::vector<int32_t>* place_of) {
+  const ShardBatch part = batch.OfShard(s);
+  slots->resize(static_cast<size_t>(*num_slots + part.num_distinct));
+  place_of->resize(static_cast<size_t>(part.num_distinct));
+  const bool handles_hold =
+      batch.generations[static_cast<size_t>(s)] == shard(s).generation();
+  if (handles_hold && reports_.size() == 1) {
+    // One lookup, as nearly always: its distinct rows are the union.
+    std::copy_n(part.slots, part.num_distinct, slots->begin());
+    std::iota(place_of->begin(), place_of->end(), 0);
+    *num_slots = part.num_distinct;
+    return;
+  }
+  for (int64_t d = 0; d < part.num_distinct; ++d) {
+    uint32_t slot = part.slots[d];
+    const PlacedKey& key = part.keys[part.firsts[d]];
+    if (!handles_hold &&
+        !shard(s).rows().Header(slot)->Is(key.feature, key.id)) {
+      slot = shard(s).Find(key);
+      if (slot == Shard::kNoSlot) {
+        slot = shard(s).Insert(key);
+        budget_->ForceReserve(layout_.row_bytes());
+      }
+    }
+    (*place_of)[static_cast<size_t>(d)] =
+        shard(s).PlaceOf(slot, slots->data(), num_slots);
+  }
+}
+
+void EmbeddingStore::ApplyToShard(int64_t s, const UpdateStep& step) {
+  static thread_local Scratch scratch;
+  const int64_t dim = layout_.dim();
+  scratch.place_of.resize(std::max(scratch.place_of.size(), reports_.size()));
+  int64_t num_rows = 0;
+  for (size_t r = 0; r < reports_.size(); ++r) {
+    Unite(s, *reports_[r].batch, &scratch.slots, &num_rows,
+          &scratch.place_of[r]);
+  }
+  if (num_rows == 0) return;
+
+  scratch.sums.assign(static_cast<size_t>(num_rows * dim), 0.0f);
+  for (size_t r = 0; r < reports_.size(); ++r) {
+    const ShardBatch part = reports_[r].batch->OfShard(s);
+    const int32_t* place_of = scratch.place_of[r].data();
+    scratch.positions.resize(static_cast<size_t>(part.size));
+    scratch.places.resize(static_cast<size_t>(part.size));
+    for (int64_t i = 0; i < part.size; ++i) {
+      scratch.positions[static_cast<size_t>(i)] = part.keys[i].position;
+      scratch.places[static_cast<size_t>(i)] = place_of[part.places[i]];
+    }
+    kernels_.accumulate(reports_[r].gradient.values, scratch.positions.data(),
+                        scratch.places.data(), part.size, dim,
+                        scratch.sums.data());
+  }
+
+  scratch.rows.resize(static_cast<size_t>(num_rows));
+  for (int64_t i = 0; i < num_rows; ++i) {
+    const auto at = static_cast<size_t>(i);
+    scratch.rows[at] = shard(s).rows().Row(scratch.slots[at]);
+  }
+  shard(s).CountKnown(kernels_.update(options_.optimizer, step, dim,
+                                      scratch.rows.data(), scratch.sums.data(),
+                                      num_rows));
+}
+
+}  // namespace tfctr

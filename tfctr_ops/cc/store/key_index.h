@@ -1,0 +1,108 @@
+// KeyIndex: finds the row slot of a key within one shard.
+//
+// Extendible hashing: a directory, indexed by the high bits of the tag, points
+// to segments; each segment is a small open-addressing table with linear
+// probing. A full segment is split on its own, which moves at most a few
+// thousand 8-byte entries, so the index grows without ever stopping to rehash.
+//
+// An entry holds 32 bits of the key's hash (the tag) and the slot. Tags may
+// collide: the caller compares the key in the row. The tag alone suffices to
+// place an entry, so splitting never touches a row.
+//
+// Thread safety: none; the shard's lock guards it.
+
+#ifndef TFCTR_OPS_CC_STORE_KEY_INDEX_H_
+#define TFCTR_OPS_CC_STORE_KEY_INDEX_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tfctr_ops/cc/store/arena.h"
+
+namespace tfctr {
+
+class KeyIndex {
+ public:
+  // `arena` must outlive the index.
+  explicit KeyIndex(Arena* arena);
+  KeyIndex(const KeyIndex&) = delete;
+  KeyIndex& operator=(const KeyIndex&) = delete;
+
+  // Starts loading the place where the search for `tag` begins.
+  void Prefetch(uint32_t tag) const {
+    const Segment* segment = SegmentOf(tag);
+    __builtin_prefetch(&segment->entries[tag & segment->mask]);
+  }
+
+  // Walks the slots whose tag is `tag`:
+  //   for (auto c = index.Find(tag); c.found(); c = index.FindNext(c)) ...
+  class Cursor {
+   public:
+    bool found() const { return entry_ != 0; }
+    uint32_t slot() const { return static_cast<uint32_t>(entry_) - 1; }
+
+   private:
+    friend class KeyIndex;
+    uint64_t entry_ = 0;
+    uint32_t tag_ = 0;
+    uint32_t place_ = 0;
+  };
+  Cursor Find(uint32_t tag) const { return Search(tag, tag); }
+  Cursor FindNext(const Cursor& cursor) const {
+    return Search(cursor.tag_, cursor.place_ + 1);
+  }
+
+  // Adds an entry. REQUIRES: slot < 2^32 - 1.
+  void Insert(uint32_t tag, uint32_t slot);
+
+  // Removes the entry (tag, slot). REQUIRES: it is there.
+  void Erase(uint32_t tag, uint32_t slot);
+
+  int64_t size() const { return size_; }
+
+ private:
+  // Entries are tag << 32 | slot + 1; zero is empty. The low bits of the tag
+  // choose the place, the high ones the segment.
+  struct Segment {
+    uint32_t mask;   // Capacity - 1.
+    uint32_t size;
+    uint32_t depth;  // How many high tag bits all its keys share.
+    uint64_t* entries;
+  };
+
+  Segment* SegmentOf(uint32_t tag) const {
+    return directory_[static_cast<uint64_t>(tag) >> (32 - depth_)];
+  }
+
+  Cursor Search(uint32_t tag, uint32_t place) const {
+    const Segment* segment = SegmentOf(tag);
+    Cursor cursor;
+    cursor.tag_ = tag;
+    for (;; ++place) {
+      const uint64_t entry = segment->entries[place & segment->mask];
+      if (entry == 0) return cursor;
+      if (entry >> 32 == tag) {
+        cursor.entry_ = entry;
+        cursor.place_ = place;
+        return cursor;
+      }
+    }
+  }
+
+  Segment* NewSegment(uint32_t capacity, uint32_t depth);
+  uint64_t* NewEntries(uint32_t capacity);
+  void MakeRoom(uint32_t tag);
+  void Enlarge(Segment* segment);
+  void Split(Segment* segment, uint32_t tag);
+  static void Place(Segment* segment, uint64_t entry);
+
+  Arena* const arena_;
+  uint32_t depth_ = 0;
+  std::vector<Segment*> directory_;  // 2^depth_ pointers; segments repeat.
+  std::vector<std::vector<uint64_t*>> free_entries_;  // By log2(capacity).
+  int64_t size_ = 0;
+};
+
+}  // namespace tfctr
+
+#endif  // TFCTR_OPS_CC_STORE_KEY_INDEX_H_

@@ -1,0 +1,48 @@
+// RowKernels: the arithmetic on rows, compiled once per CPU level.
+//
+// One binary serves every x86-64 machine: the same source (row_kernels_impl.h)
+// is compiled for the baseline, for AVX2 and for AVX-512, and the best level the
+// processor has is chosen when the library loads. Multiplications and additions
+// are never fused, and sums run in one fixed order, so all levels give the same
+// bits.
+
+#ifndef TFCTR_OPS_CC_STORE_ROW_KERNELS_H_
+#define TFCTR_OPS_CC_STORE_ROW_KERNELS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tfctr_ops/cc/store/sparse_optimizer.h"
+
+namespace tfctr {
+
+struct RowKernels {
+  const char* level;
+
+  // Adds gradients[positions[i]] to sums[places[i]], for i in [0, n), in order.
+  // Rows of `gradients` and `sums` are `dim` floats.
+  void (*accumulate)(const float* gradients, const int32_t* positions,
+                     const int32_t* places, int64_t n, int64_t dim,
+                     float* sums);
+
+  // Updates rows[i] with the summed gradient sums[i], for i in [0, n), and
+  // stamps their headers. Returns how many rows became known by it.
+  int64_t (*update)(const SparseOptimizer& optimizer, const UpdateStep& step,
+                    int64_t dim, std::byte* const* rows, const float* sums,
+                    int64_t n);
+
+  // Whether every |values[i]| <= bound; false for NaN.
+  bool (*all_within)(const float* values, int64_t n, float bound);
+};
+
+// The kernels of the best level this processor has, or of the level that the
+// environment variable TFCTR_CPU_LEVEL names ("baseline", "avx2", "avx512") if
+// the processor has it.
+const RowKernels& BestRowKernels();
+
+// Null if the processor lacks the level.
+const RowKernels* FindRowKernels(const char* level);
+
+}  // namespace tfctr
+
+#endif  // TFCTR_OPS_CC_STORE_ROW_KERNELS_H_

@@ -1,0 +1,251 @@
+// The source of row_kernels_{baseline,avx2,avx512}.cc. Each defines
+// TFCTR_CPU_LEVEL and sets the compiler's target before including this file;
+// everything below lives in a namespace of that name.
+//
+// No include guard and no includes: whatever a header defines inline must be
+// compiled for the baseline, or the linker might keep an AVX copy of it for
+// machines that cannot run it.
+
+namespace tfctr {
+namespace TFCTR_CPU_LEVEL {
+
+// Rows are worked off in blocks of 16 floats (one AVX-512 register), then 4,
+// then 1. Loops over a constant number of lanes become vector instructions.
+#define TFCTR_FOR_EACH_BLOCK(dim, c, body)           \
+  do {                                               \
+    int64_t c = 0;                                   \
+    for (; c + 16 <= (dim); c += 16) body(16, c);    \
+    for (; c + 4 <= (dim); c += 4) body(4, c);       \
+    for (; c < (dim); ++c) body(1, c);               \
+  } while (false)
+
+template <int kLanes>
+inline void AddBlock(const float* __restrict from, float* __restrict to) {
+  for (int i = 0; i < kLanes; ++i) to[i] += from[i];
+}
+
+void Accumulate(const float* gradients, const int32_t* positions,
+                const int32_t* places, int64_t n, int64_t dim, float* sums) {
+  constexpr int64_t kAhead = 12;
+  for (int64_t i = 0; i < n; ++i) {
+    if (i + kAhead < n) {
+      const float* next = gradients + positions[i + kAhead] * dim;
+      __builtin_prefetch(next);
+      if (dim > 16) __builtin_prefetch(next + 16);
+    }
+    const float* from = gradients + positions[i] * dim;
+    float* to = sums + places[i] * dim;
+#define TFCTR_BODY(lanes, c) AddBlock<lanes>(from + c, to + c)
+    TFCTR_FOR_EACH_BLOCK(dim, c, TFCTR_BODY);
+#undef TFCTR_BODY
+  }
+}
+
+bool AllWithin(const float* values, int64_t n, float bound) {
+  int64_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    // Integers, not bools: their disjunction has a vector instruction.
+    int32_t outside[16] = {};
+    for (int j = 0; j < 64; ++j) {
+      outside[j & 15] |= !(__builtin_fabsf(values[i + j]) <= bound);
+    }
+    int32_t any = 0;
+    for (int j = 0; j < 16; ++j) any |= outside[j];
+    if (any != 0) return false;
+  }
+  for (; i < n; ++i) {
+    if (!(__builtin_fabsf(values[i]) <= bound)) return false;
+  }
+  return true;
+}
+
+// Each rule has a block form `Block<lanes>(w, slots of the row, g, c)`.
+
+struct Sgd {
+  static constexpr int kSlotsPerWeight = 0;
+  float learning_rate;
+  Sgd(const SparseOptimizer&, const UpdateStep& step)
+      : learning_rate(step.learning_rate) {}
+  void StartRow(const RowHeader&, float*, const float*, int64_t) {}
+  template <int kLanes>
+  void Block(float* __restrict w, float*, const float* __restrict g, int64_t,
+             int64_t) const {
+    for (int i = 0; i < kLanes; ++i) w[i] -= learning_rate * g[i];
+  }
+};
+
+struct Adagrad {
+  static constexpr int kSlotsPerWeight = 1;
+  float learning_rate, epsilon;
+  Adagrad(const SparseOptimizer& optimizer, const UpdateStep& step)
+      : learning_rate(step.learning_rate), epsilon(optimizer.epsilon) {}
+  void StartRow(const RowHeader&, float*, const float*, int64_t) {}
+  template <int kLanes>
+  void Block(float* __restrict w, float* slots, const float* __restrict g,
+             int64_t c, int64_t) const {
+    float* __restrict a = slots + c;
+    for (int i = 0; i < kLanes; ++i) {
+      a[i] += g[i] * g[i];
+      w[i] -= learning_rate * g[i] / __builtin_sqrtf(a[i] + epsilon);
+    }
+  }
+};
+
+struct RowwiseAdagrad {
+  static constexpr int kSlotsPerWeight = 0;  // One for the whole row.
+  float learning_rate, epsilon, factor = 0;
+  RowwiseAdagrad(const SparseOptimizer& optimizer, const UpdateStep& step)
+      : learning_rate(step.learning_rate), epsilon(optimizer.epsilon) {}
+  void StartRow(const RowHeader&, float* slots, const float* g, int64_t dim) {
+    // Sixteen partial sums in one fixed order, whatever the register width.
+    float squares[16] = {};
+    int64_t c = 0;
+    for (; c + 16 <= dim; c += 16) {
+      for (int i = 0; i < 16; ++i) squares[i] += g[c + i] * g[c + i];
+    }
+    for (int i = 0; c < dim; ++c, ++i) squares[i] += g[c] * g[c];
+    for (int half = 8; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) squares[i] += squares[i + half];
+    }
+    slots[0] += squares[0] / static_cast<float>(dim);
+    factor = learning_rate / __builtin_sqrtf(slots[0] + epsilon);
+  }
+  template <int kLanes>
+  void Block(float* __restrict w, float*, const float* __restrict g, int64_t,
+             int64_t) const {
+    for (int i = 0; i < kLanes; ++i) w[i] -= factor * g[i];
+  }
+};
+
+struct Adam {
+  static constexpr int kSlotsPerWeight = 2;
+  float learning_rate;
+  double beta_1, beta_2;
+  float epsilon, gain_1, gain_2, rate;
+  bool per_row;
+  Adam(const SparseOptimizer& optimizer, const UpdateStep& step)
+      : learning_rate(step.learning_rate),
+        beta_1(optimizer.beta_1),
+        beta_2(optimizer.beta_2),
+        epsilon(optimizer.epsilon),
+        gain_1(static_cast<float>(1.0 - beta_1)),
+        gain_2(static_cast<float>(1.0 - beta_2)),
+        rate(Rate(step.number)),
+        per_row(optimizer.per_row_bias_correction) {}
+  float Rate(int64_t t) const {
+    const double power_1 = __builtin_pow(beta_1, static_cast<double>(t));
+    const double power_2 = __builtin_pow(beta_2, static_cast<double>(t));
+    return static_cast<float>(learning_rate * __builtin_sqrt(1.0 - power_2) /
+                              (1.0 - power_1));
+  }
+  void StartRow(const RowHeader& header, float*, const float*, int64_t) {
+    if (per_row) rate = Rate(header.count);  // Already counts this update.
+  }
+  template <int kLanes>
+  void Block(float* __restrict w, float* slots, const float* __restrict g,
+             int64_t c, int64_t dim) const {
+    float* __restrict m = slots + c;
+    float* __restrict v = slots + dim + c;
+    for (int i = 0; i < kLanes; ++i) {
+      m[i] += gain_1 * (g[i] - m[i]);
+      v[i] += gain_2 * (g[i] * g[i] - v[i]);
+      w[i] -= rate * m[i] / (__builtin_sqrtf(v[i]) + epsilon);
+    }
+  }
+};
+
+struct Ftrl {
+  static constexpr int kSlotsPerWeight = 2;
+  float learning_rate, power, l1, l2, shrinkage, beta;
+  Ftrl(const SparseOptimizer& optimizer, const UpdateStep& step)
+      : learning_rate(step.learning_rate),
+        power(-optimizer.learning_rate_power),
+        l1(optimizer.l1),
+        l2(optimizer.l2),
+        shrinkage(optimizer.l2_shrinkage),
+        beta(optimizer.beta) {}
+  void StartRow(const RowHeader&, float*, const float*, int64_t) {}
+  float Power(float x) const {
+    return power == 0.5f ? __builtin_sqrtf(x) : __builtin_powf(x, power);
+  }
+  template <int kLanes>
+  void Block(float* __restrict w, float* slots, const float* __restrict g,
+             int64_t c, int64_t dim) const {
+    float* __restrict n = slots + c;
+    float* __restrict z = slots + dim + c;
+    for (int i = 0; i < kLanes; ++i) {
+      const float before = Power(n[i]);
+      n[i] += g[i] * g[i];
+      const float after = Power(n[i]);
+      z[i] += g[i] + 2 * shrinkage * w[i] -
+              (after - before) / learning_rate * w[i];
+      const float clipped = z[i] < -l1 ? -l1 : (z[i] > l1 ? l1 : z[i]);
+      w[i] = (clipped - z[i]) /
+             (after / learning_rate + 2 * l2 + beta / learning_rate);
+    }
+  }
+};
+
+template <typename Rule>
+int64_t UpdateRows(const SparseOptimizer& optimizer, const UpdateStep& step,
+                int64_t dim, std::byte* const* rows, const float* sums,
+                int64_t n) {
+  Rule rule(optimizer, step);
+  const float keep = 1.0f - step.learning_rate * optimizer.weight_decay;
+  const int64_t row_bytes =
+      static_cast<int64_t>(sizeof(RowHeader)) +
+      4 * (dim * (1 + Rule::kSlotsPerWeight));
+  constexpr int64_t kAhead = 8;
+  int64_t newly_known = 0;
+  for (int64_t r = 0; r < n; ++r) {
+    if (r + kAhead < n) {
+      for (int64_t b = 0; b < row_bytes; b += 64) {
+        __builtin_prefetch(rows[r + kAhead] + b, 1);
+      }
+    }
+    auto* header = reinterpret_cast<RowHeader*>(rows[r]);
+    newly_known += !header->known;
+    header->known = 1;
+    header->last_step = static_cast<uint32_t>(step.number);
+    if (header->count != 0xffffffffU) ++header->count;
+    auto* w = reinterpret_cast<float*>(rows[r] + sizeof(RowHeader));
+    float* slots = w + dim;
+    const float* g = sums + r * dim;
+    if (keep != 1.0f) {
+      for (int64_t c = 0; c < dim; ++c) w[c] *= keep;
+    }
+    rule.StartRow(*header, slots, g, dim);
+#define TFCTR_BODY(lanes, c) \
+  rule.template Block<lanes>(w + c, slots, g + c, c, dim)
+    TFCTR_FOR_EACH_BLOCK(dim, c, TFCTR_BODY);
+#undef TFCTR_BODY
+  }
+  return newly_known;
+}
+
+int64_t Update(const SparseOptimizer& optimizer, const UpdateStep& step,
+            int64_t dim, std::byte* const* rows, const float* sums,
+            int64_t n) {
+  switch (optimizer.kind) {
+    case SparseOptimizer::Kind::kSgd:
+      return UpdateRows<Sgd>(optimizer, step, dim, rows, sums, n);
+    case SparseOptimizer::Kind::kAdagrad:
+      return UpdateRows<Adagrad>(optimizer, step, dim, rows, sums, n);
+    case SparseOptimizer::Kind::kRowwiseAdagrad:
+      return UpdateRows<RowwiseAdagrad>(optimizer, step, dim, rows, sums, n);
+    case SparseOptimizer::Kind::kAdam:
+      return UpdateRows<Adam>(optimizer, step, dim, rows, sums, n);
+    case SparseOptimizer::Kind::kFtrl:
+      return UpdateRows<Ftrl>(optimizer, step, dim, rows, sums, n);
+  }
+  return 0;
+}
+
+#undef TFCTR_FOR_EACH_BLOCK
+
+extern const RowKernels kRowKernels;
+const RowKernels kRowKernels = {TFCTR_CPU_LEVEL_NAME, Accumulate, Update,
+                                AllWithin};
+
+}  // namespace TFCTR_CPU_LEVEL
+}  // namespace tfctr

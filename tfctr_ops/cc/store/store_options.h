@@ -1,0 +1,46 @@
+// StoreOptions: what a store is told when it is made.
+
+#ifndef TFCTR_OPS_CC_STORE_STORE_OPTIONS_H_
+#define TFCTR_OPS_CC_STORE_STORE_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tfctr_ops/cc/store/hash.h"
+#include "tfctr_ops/cc/store/row_initializer.h"
+#include "tfctr_ops/cc/store/sparse_optimizer.h"
+
+namespace tfctr {
+
+// What happens when the byte budget is used up.
+enum class EvictionPolicy {
+  kNone,   // New keys are an error.
+  kClock,  // Rows leave that were not used since the clock's hand came by; a
+           // row used once leaves before one used often.
+};
+
+struct StoreOptions {
+  std::string name;  // For messages.
+  int64_t dim = 1;
+  SparseOptimizer optimizer;
+  RowInitializer initializer;
+  // One per feature; with the id it determines the initial row.
+  std::vector<uint64_t> feature_seeds;
+  // What keys read that were never updated; dim floats.
+  std::vector<float> default_row;
+  EvictionPolicy eviction_policy = EvictionPolicy::kNone;
+  // A step with a NaN, infinite or absurd gradient: skipped and counted, or an
+  // error.
+  bool skip_bad_gradients = false;
+  // Shards are a power of two. Results do not depend on their number.
+  int shard_bits = 6;
+
+  uint64_t salt() const {
+    return feature_seeds.empty() ? 0 : Mix64(feature_seeds[0]);
+  }
+};
+
+}  // namespace tfctr
+
+#endif  // TFCTR_OPS_CC_STORE_STORE_OPTIONS_H_

@@ -1,0 +1,102 @@
+"""`SparseOptimizer`: what a fused update does to a row, as data."""
+
+import dataclasses
+
+KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "ftrl")
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseOptimizer:
+    """Describes the update of the row of a key.
+
+    The update sees the sum `g` of the key's gradients in the step and moves only rows
+    that have one. The formulas are those of the Keras optimizers of the same names; they
+    stand in full in `cc/store/sparse_optimizer.h`. `"adam"` with a `weight_decay` is
+    AdamW. `"rowwise_adagrad"` keeps one accumulator for the whole row, fed by the mean
+    of the squared gradients.
+
+    Args:
+        kind: String. `"sgd"`, `"adagrad"`, `"rowwise_adagrad"`, `"adam"` or `"ftrl"`.
+        learning_rate: Float. Where a Keras optimizer was converted, the layer reads
+            that optimizer's learning rate at each step instead.
+        beta_1: Float in [0, 1). Decay of Adam's first moment.
+        beta_2: Float in [0, 1). Decay of Adam's second moment.
+        epsilon: Float. Added to the denominator of Adam, and below the root of Adagrad.
+        bias_correction: String. `"global"` corrects Adam's moments by the number of
+            updates of the table, as Keras does; `"row"` by those of the row.
+        weight_decay: Float. Fraction of the weights, times the learning rate, that a
+            touched row loses before the update.
+        initial_accumulator_value: Float. Start of the accumulators of Adagrad and FTRL.
+        learning_rate_power: Float, at most 0. Power of FTRL's accumulator.
+        l1: Float. FTRL's L1 strength.
+        l2: Float. FTRL's L2 strength.
+        l2_shrinkage: Float. FTRL's L2 penalty on the gradient.
+        beta: Float. FTRL's beta.
+
+    Raises:
+        ValueError: If a value lies outside its range.
+
+    Example:
+
+    >>> SparseOptimizer("adam", learning_rate=1e-3).num_slot_floats(dim=16)
+    32
+    """
+
+    kind: str
+    learning_rate: float = 0.001
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-7
+    bias_correction: str = "global"
+    weight_decay: float = 0.0
+    initial_accumulator_value: float = 0.1
+    learning_rate_power: float = -0.5
+    l1: float = 0.0
+    l2: float = 0.0
+    l2_shrinkage: float = 0.0
+    beta: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_option("kind", self.kind, KINDS)
+        _check_option("bias_correction", self.bias_correction, ("global", "row"))
+        for name in ("beta_1", "beta_2"):
+            value = getattr(self, name)
+            if not 0.0 <= value < 1.0:
+                raise ValueError(f"`{name}` must lie in [0, 1). Received: {name}={value}.")
+        for name in (
+            "learning_rate",
+            "epsilon",
+            "weight_decay",
+            "initial_accumulator_value",
+            "l1",
+            "l2",
+            "l2_shrinkage",
+            "beta",
+        ):
+            value = getattr(self, name)
+            if not value >= 0.0:
+                raise ValueError(
+                    f"`{name}` must not be negative. Received: {name}={value}."
+                )
+        if not self.learning_rate_power <= 0.0:
+            raise ValueError(
+                "`learning_rate_power` must not be positive. "
+                f"Received: learning_rate_power={self.learning_rate_power}."
+            )
+
+    def num_slot_floats(self, dim: int) -> int:
+        """Returns how many floats of state a row of `dim` weights carries.
+
+        Args:
+            dim: Integer. Width of the weights.
+        """
+        per_weight = {"sgd": 0, "adagrad": 1, "adam": 2, "ftrl": 2}
+        if self.kind == "rowwise_adagrad":
+            return 1
+        return per_weight[self.kind] * dim
+
+
+def _check_option(name: str, value: str, options: tuple[str, ...]) -> None:
+    if value not in options:
+        known = ", ".join(f"'{option}'" for option in options)
+        raise ValueError(f"`{name}` must be one of {known}. Received: {name}={value!r}.")
