@@ -11,8 +11,9 @@ import tensorflow as tf
 from keras_layers import table_saving
 from keras_layers.feature_ids import (
     FlatIds,
-    flatten_columns,
+    check_id_dtype,
     flatten_feature,
+    num_columns,
     padding_mask,
     to_int64,
 )
@@ -20,7 +21,7 @@ from keras_layers.storage.byte_size import parse_bytes
 from keras_layers.storage.storage import Forecast, Storage
 from keras_layers.storage.tiered_storage import TieredStorage
 from keras_layers.table_config import FeatureConfig, TableConfig, check_combiner
-from keras_layers.table_group import Keys, TableGroup, group_tables
+from keras_layers.table_group import Keys, Place, TableGroup, group_tables
 
 _names: dict[str, Any] = collections.defaultdict(itertools.count)
 
@@ -94,9 +95,9 @@ class DynamicEmbedding(keras.layers.Layer):
                 "see by how much. Use 'mixed_bfloat16', which needs no loss scaling, or "
                 "give this layer dtype='float32'."
             )
-        if isinstance(features, TableConfig) and combiner is not None:
-            features = FeatureConfig(features, combiner)
-        self.features = features
+        # One form inside: a dict of features, under the key "" if there is but one.
+        self._single = not isinstance(features, dict)
+        self.features = _named_features(features, combiner)
         self.save_limit = save_limit
         parse_bytes("save_limit", save_limit)
         self.supports_jit = False  # The store is no XLA op.
@@ -107,21 +108,22 @@ class DynamicEmbedding(keras.layers.Layer):
             for table in self._tables()
         }
         self._groups: list[TableGroup] = []
-        self._places: list[tuple[int, int]] = []
+        self._places: dict[str, Place] = {}
 
     # Building.
 
     def build(self, input_shape: Any) -> None:
         self._refuse_strategies()
-        if isinstance(self.features, TableConfig):
-            columns = self._num_columns(input_shape)
-            configs = [(self.features, str(column)) for column in range(columns)]
-        else:
-            configs = [
-                (config.table, config.namespace or name)
-                for name, config in self._named_features().items()
-            ]
-        self._groups, self._places = group_tables(configs, self._seeds)
+        shapes = {"": input_shape} if self._single else input_shape
+        self._groups, self._places = group_tables(
+            self.features,
+            {
+                name: num_columns(shapes[name], self._owner(name))
+                for name, config in self.features.items()
+                if config.per_column
+            },
+            self._seeds,
+        )
         # Training asks for the gradient of this weight, and thereby for the update.
         self.anchor = self.add_weight(shape=(), initializer="zeros", name="anchor")
         for index, group in enumerate(self._groups):
@@ -139,66 +141,55 @@ class DynamicEmbedding(keras.layers.Layer):
 
     def call(self, inputs: Any, weights: Any = None, training: bool = False) -> Any:
         self._refuse_strategies()
-        if isinstance(self.features, TableConfig):
-            return self._call_columns(inputs, weights, training)
-        named = self._named_features()
-        single = isinstance(self.features, FeatureConfig)
-        inputs = dict.fromkeys(named, inputs) if single else inputs
-        weights = dict.fromkeys(named, weights) if single else weights or {}
-        self._check_keys(inputs, weights)
-        flat = [
-            flatten_feature(
+        if self._single:
+            inputs, weights = {"": inputs}, {"": weights}
+        self._check_keys(inputs, weights or {})
+        flat = {
+            name: flatten_feature(
                 inputs[name],
-                weights.get(name),
+                (weights or {}).get(name),
                 config,
-                number,
-                f"Feature '{name}' of layer '{self.name}'",
+                self._places[name].numbers,
+                self._owner(name),
             )
-            for (name, config), (_, number) in zip(
-                named.items(), self._places, strict=True
-            )
-        ]
-        outputs = dict(zip(named, self._look_up(flat, training), strict=True))
-        return outputs[next(iter(named))] if single else outputs
+            for name, config in self.features.items()
+        }
+        outputs = self._look_up(flat, training)
+        return outputs[""] if self._single else outputs
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        if isinstance(self.features, TableConfig):
-            return None
-        if isinstance(self.features, FeatureConfig):
-            return padding_mask(inputs, self.features)
-        return {
+        inputs = {"": inputs} if self._single else inputs
+        masks = {
             name: padding_mask(inputs[name], config)
             for name, config in self.features.items()
         }
+        return masks[""] if self._single else masks
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        if isinstance(self.features, TableConfig):
-            self._num_columns(input_shape)
-            return (*input_shape, self.features.dim)
-        if isinstance(self.features, FeatureConfig):
-            return _output_shape(input_shape, self.features)
-        return {
-            name: _output_shape(input_shape[name], config)
-            for name, config in self.features.items()
-        }
+        shapes = {"": input_shape} if self._single else input_shape
+        outputs = {}
+        for name, config in self.features.items():
+            if config.per_column:
+                num_columns(shapes[name], self._owner(name))
+            kept = shapes[name] if config.combiner is None else shapes[name][:-1]
+            outputs[name] = (*kept, config.table.dim)
+        return outputs[""] if self._single else outputs
 
     def compute_output_spec(
         self, inputs: Any, weights: Any = None, training: bool = False
     ) -> Any:
         # Without running `call` on placeholders, which would make rows.
-        for name, tensor in (inputs if isinstance(inputs, dict) else {"": inputs}).items():
-            _check_symbolic(tensor, self.name, name)
-        shapes = self.compute_output_shape(
-            {name: tensor.shape for name, tensor in inputs.items()}
-            if isinstance(inputs, dict)
-            else inputs.shape
-        )
-        if isinstance(shapes, dict):
-            return {
-                name: keras.KerasTensor(shape, self.compute_dtype)
-                for name, shape in shapes.items()
-            }
-        return keras.KerasTensor(shapes, self.compute_dtype)
+        tensors = {"": inputs} if self._single else inputs
+        self._check_keys(tensors, weights or {})
+        for name, tensor in tensors.items():
+            check_id_dtype(tensor.dtype, self._owner(name))
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        shapes = self.compute_output_shape(shapes[""] if self._single else shapes)
+        outputs = {
+            name: keras.KerasTensor(shape, self.compute_dtype)
+            for name, shape in ({"": shapes} if self._single else shapes).items()
+        }
+        return outputs[""] if self._single else outputs
 
     # The tables.
 
@@ -227,8 +218,8 @@ class DynamicEmbedding(keras.layers.Layer):
 
         Args:
             ids: Integer or string tensor of shape `(n,)`.
-            feature: Name of the feature, or number of the column. `None` if there is
-                only one.
+            feature: Name of the feature, or number of the column, or both as
+                `"name/column"`. `None` if there is only one.
 
         Returns:
             float32 tensor of shape `(n, dim)`.
@@ -236,7 +227,9 @@ class DynamicEmbedding(keras.layers.Layer):
         group, keys = self._keys_of(ids, feature)
         return group.table.read(keys.ids, keys.features)
 
-    def write_rows(self, ids: Any, vectors: Any, feature: str | int | None = None) -> None:
+    def write_rows(
+        self, ids: Any, vectors: Any, feature: str | int | None = None
+    ) -> None:
         """Sets the vectors of ids, for example to pretrained ones.
 
         Args:
@@ -262,7 +255,11 @@ class DynamicEmbedding(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        config.update(table_saving.features_to_config(self.features, self._seeds))
+        config.update(
+            table_saving.features_to_config(
+                self.features[""] if self._single else self.features, self._seeds
+            )
+        )
         config["storage"] = keras.saving.serialize_keras_object(self.storage)
         config["save_limit"] = self.save_limit
         return config
@@ -288,9 +285,13 @@ class DynamicEmbedding(keras.layers.Layer):
     def _check_features(self, features: Any, combiner: str | None) -> None:
         check_combiner(combiner)
         configs = features.values() if isinstance(features, dict) else [features]
-        allowed = FeatureConfig if isinstance(features, dict) else (
-            TableConfig,
-            FeatureConfig,
+        allowed = (
+            FeatureConfig
+            if isinstance(features, dict)
+            else (
+                TableConfig,
+                FeatureConfig,
+            )
         )
         if not configs or not all(isinstance(config, allowed) for config in configs):
             raise TypeError(
@@ -313,80 +314,50 @@ class DynamicEmbedding(keras.layers.Layer):
                 f"{strategy}. Leave the scope; one process uses all its cores."
             )
 
-    def _named_features(self) -> dict[str, FeatureConfig]:
-        if isinstance(self.features, FeatureConfig):
-            return {"0": self.features}
-        return self.features
-
     def _tables(self) -> list[TableConfig]:
-        if isinstance(self.features, TableConfig):
-            return [self.features]
-        tables = {
-            config.table.name: config.table for config in self._named_features().values()
-        }
+        tables = {config.table.name: config.table for config in self.features.values()}
         return list(tables.values())
 
-    def _num_columns(self, shape: Any) -> int:
-        if len(shape) == 1:
-            return 1
-        if len(shape) == 2 and shape[1] is not None:
-            return int(shape[1])
-        raise ValueError(
-            f"Layer '{self.name}' with a TableConfig expects ids of shape (batch,) or "
-            "(batch, features), with a static number of features. Received: "
-            f"input_shape={tuple(shape)}. For ids of one feature, such as a sequence, "
-            "pass FeatureConfig(table); for bags, a combiner."
-        )
+    def _owner(self, feature: str) -> str:
+        """Names a feature in messages."""
+        if feature == "":
+            return f"Layer '{self.name}'"
+        return f"Feature '{feature}' of layer '{self.name}'"
 
     def _check_keys(self, inputs: Any, weights: Any) -> None:
-        named = self._named_features()
-        if set(inputs) != set(named) or not set(weights) <= set(named):
+        if not isinstance(inputs, dict) or not isinstance(weights, dict):
             raise ValueError(
-                f"Layer '{self.name}' expects a dict with the keys {sorted(named)}, and "
-                f"weights for some of them. Received: inputs {sorted(inputs)}, weights "
-                f"{sorted(weights)}."
+                f"Layer '{self.name}' expects a dict of ids by feature, and a dict of "
+                f"weights or none. Received: inputs of type {type(inputs).__name__}, "
+                f"weights of type {type(weights).__name__}."
+            )
+        if set(inputs) != set(self.features) or not set(weights) <= set(self.features):
+            raise ValueError(
+                f"Layer '{self.name}' expects a dict with the keys "
+                f"{sorted(self.features)}, and weights for some of them. Received: "
+                f"inputs {sorted(inputs)}, weights {sorted(weights)}."
             )
 
-    def _call_columns(self, inputs: Any, weights: Any, training: bool) -> tf.Tensor:
-        owner = f"Layer '{self.name}'"
-        if isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)):
-            raise ValueError(
-                f"{owner} expects a combiner for ragged or sparse ids: 'sum', 'mean' or "
-                f"'sqrtn'. Received: {type(inputs).__name__}, combiner=None."
-            )
-        if weights is not None:
-            raise ValueError(f"{owner} received weights, but has no combiner.")
-        num_columns = len(self._groups[0].features)
-        ids = tf.convert_to_tensor(inputs)
-        if self._num_columns(ids.shape) != num_columns:
-            raise ValueError(
-                f"{owner} was built for {num_columns} features. Received: ids of shape "
-                f"{tuple(ids.shape)}."
-            )
-        return self._look_up([flatten_columns(ids, num_columns, owner)], training)[0]
-
-    def _look_up(self, flat: list[FlatIds], training: bool) -> list[tf.Tensor]:
+    def _look_up(self, flat: dict[str, FlatIds], training: bool) -> dict[str, Any]:
         """Looks every group up once, and hands each feature its rows."""
-        outputs: list[Any] = [None] * len(flat)
+        outputs = {}
         for index, group in enumerate(self._groups):
-            # With a TableConfig there is one group, and one FlatIds for all columns.
-            members = [
-                i for i in range(len(flat)) if self._places[i][0] == index
-            ]
-            keys = Keys.concat([(flat[i].ids, flat[i].features) for i in members])
+            names = [name for name in flat if self._places[name].group == index]
+            keys = Keys.concat(
+                [(flat[name].ids, flat[name].features) for name in names]
+            )
             if training and self.trainable:
                 rows = group.lookup(tf.convert_to_tensor(self.anchor.value), keys)
             else:
                 rows = group.read(keys)
             rows = tf.cast(rows, self.compute_dtype)
-            if len(members) == 1:
-                parts = [rows]
-            else:
-                parts = tf.split(rows, [tf.size(flat[i].ids) for i in members])
-            for i, part in zip(members, parts, strict=True):
+            parts = [rows]
+            if len(names) > 1:
+                parts = tf.split(rows, [tf.size(flat[name].ids) for name in names])
+            for name, part in zip(names, parts, strict=True):
                 part.set_shape([None, group.config.dim])
-                outputs[i] = flat[i].finish(part)
-        return outputs
+                outputs[name] = flat[name].finish(part)
+        return {name: outputs[name] for name in flat}
 
     def _keys_of(self, ids: Any, feature: str | int | None) -> tuple[TableGroup, Keys]:
         if not self.built:
@@ -394,35 +365,29 @@ class DynamicEmbedding(keras.layers.Layer):
                 f"Layer '{self.name}' has no table yet. Call it once, or build the "
                 "model, before reading or writing rows."
             )
-        if isinstance(self.features, TableConfig):
-            names = [str(column) for column in range(len(self._places))]
-        else:
-            names = list(self._named_features())
-        wanted = names[0] if feature is None and len(names) == 1 else str(feature)
-        if wanted not in names:
+        numbers = {}
+        for name, place in self._places.items():
+            columns = self.features[name].per_column
+            for column, number in enumerate(place.numbers):
+                path = [name] * (name != "") + [str(column)] * columns
+                numbers["/".join(path)] = (self._groups[place.group], number)
+        wanted = (
+            next(iter(numbers)) if feature is None and len(numbers) == 1 else feature
+        )
+        if str(wanted) not in numbers:
             raise ValueError(
-                f"`feature` must name one of the features {names}. "
+                f"`feature` must name one of the features {list(numbers)}. "
                 f"Received: feature={feature!r}."
             )
-        index, number = self._places[names.index(wanted)]
-        flat = to_int64(tf.convert_to_tensor(ids), f"Layer '{self.name}'")
-        flat = tf.reshape(flat, [-1])
-        return self._groups[index], Keys(flat, tf.constant([number], tf.int32))
+        group, number = numbers[str(wanted)]
+        flat = tf.reshape(to_int64(tf.convert_to_tensor(ids), self._owner("")), [-1])
+        return group, Keys(flat, tf.constant([number], tf.int32))
 
 
-def _output_shape(shape: Any, config: FeatureConfig) -> tuple[int | None, ...]:
-    kept = shape if config.combiner is None else shape[:-1]
-    return (*kept, config.table.dim)
-
-
-def _check_symbolic(tensor: Any, layer: str, feature: str) -> None:
-    if keras.backend.is_float_dtype(tensor.dtype):
-        of = f" for feature '{feature}'" if feature else ""
-        raise ValueError(
-            f"Layer '{layer}' expects ids of an integer type or strings{of}. Received: "
-            f"ids of dtype {tensor.dtype}. keras.Input makes float32 unless told "
-            'otherwise: say keras.Input(shape, dtype="int64").'
-        )
+def _named_features(features: Any, combiner: str | None) -> dict[str, FeatureConfig]:
+    if isinstance(features, TableConfig):
+        features = FeatureConfig(features, combiner, per_column=combiner is None)
+    return {"": features} if isinstance(features, FeatureConfig) else dict(features)
 
 
 def _default_name(features: Any, storage: Storage) -> str:
@@ -440,4 +405,3 @@ def _default_name(features: Any, storage: Storage) -> str:
         name = f"embedding_{len(tables)}_tables_{storage.describe()}"
     count = next(_names[name])
     return name if count == 0 else f"{name}_{count}"
-

@@ -28,11 +28,29 @@ class FlatIds:
     finish: Callable[[tf.Tensor], tf.Tensor]
 
 
+def check_id_dtype(dtype: Any, owner: str) -> None:
+    """Raises `ValueError` unless ids of `dtype` are integers or strings."""
+    dtype = tf.as_dtype(dtype)
+    if dtype in _INTEGERS or dtype == tf.string:
+        return
+    why = ""
+    if dtype.is_floating:
+        why = (
+            " keras.Input makes float32 unless told otherwise: say keras.Input(shape, "
+            'dtype="int64"). Floats cannot tell large ids apart; cast whole numbers to '
+            "int64."
+        )
+    raise ValueError(
+        f"{owner} expects ids of an integer type or strings. Received: ids of dtype "
+        f"{dtype.name}.{why}"
+    )
+
+
 def to_int64(ids: tf.Tensor, owner: str) -> tf.Tensor:
     """Returns integer or string ids as int64.
 
-    Strings become their 64-bit farmhash fingerprint: two of n distinct strings collide
-    with odds of about n² / 2⁶⁵ (one in 37 for a billion strings).
+    Strings become their 64-bit farmhash fingerprint: among n distinct strings, the odds
+    that any two collide are about n² / 2⁶⁵, one in 37 for a billion strings.
 
     Args:
         ids: Tensor of any shape.
@@ -41,40 +59,30 @@ def to_int64(ids: tf.Tensor, owner: str) -> tf.Tensor:
     Raises:
         ValueError: If the ids are neither integers nor strings.
     """
-    if ids.dtype == tf.int64:
-        return ids
-    if ids.dtype in _INTEGERS:
-        return tf.cast(ids, tf.int64)
+    check_id_dtype(ids.dtype, owner)
     if ids.dtype == tf.string:
         prints = tf.fingerprint(tf.reshape(ids, [-1]), method="farmhash64")
         return tf.reshape(tf.bitcast(prints, tf.int64), tf.shape(ids))
-    raise ValueError(
-        f"{owner} expects ids of an integer type or strings. Received: ids of dtype "
-        f"{ids.dtype.name}. "
-        + (
-            "keras.Input makes float32 unless told otherwise: say "
-            'keras.Input(shape, dtype="int64"). '
-            if ids.dtype.is_floating
-            else ""
-        )
-        + "Floats cannot tell large ids apart; cast to int64 if they are whole numbers."
-    )
-
-
-def flatten_columns(ids: tf.Tensor, num_columns: int, owner: str) -> FlatIds:
-    """Each column of `(batch, num_columns)`, or `(batch,)`, is a feature of its own."""
-    flat = tf.reshape(to_int64(ids, owner), [-1])
-    return FlatIds(flat, tf.range(num_columns), _unflatten(ids))
+    return tf.cast(ids, tf.int64)
 
 
 def flatten_feature(
-    inputs: Any, weights: Any, config: FeatureConfig, number: int, owner: str
+    inputs: Any, weights: Any, config: FeatureConfig, numbers: range, owner: str
 ) -> FlatIds:
-    """All ids of `inputs`, dense, ragged or sparse, belong to feature `number`.
+    """Flattens dense, ragged or sparse ids.
+
+    Args:
+        inputs: Ids as the layer received them.
+        weights: Weights as the layer received them, or `None`.
+        config: `FeatureConfig`.
+        numbers: The number of the feature in its table; of each column if the feature
+            is `per_column`.
+        owner: String. Whose ids they are, for messages.
 
     Raises:
         ValueError: If the inputs or weights do not fit the config.
     """
+    number = numbers[0]
     if isinstance(inputs, tf.SparseTensor):
         return _flatten_sparse(inputs, weights, config, number, owner)
     if isinstance(inputs, tf.RaggedTensor):
@@ -89,6 +97,9 @@ def flatten_feature(
                 f"{owner} received weights, but pools nothing. Give the feature a "
                 "combiner: 'sum', 'mean' or 'sqrtn'."
             )
+        if config.per_column:
+            _check_columns(ids, len(numbers), owner)
+            features = tf.constant(list(numbers), tf.int32)
         return FlatIds(tf.reshape(ids, [-1]), features, unflatten)
     if ids.shape.rank is not None and ids.shape.rank < 2:
         raise ValueError(
@@ -96,7 +107,11 @@ def flatten_feature(
             f"(batch, ids). Received: shape {tuple(ids.shape)}. Leave the combiner out "
             "for one id per example."
         )
-    w = tf.ones_like(ids, tf.float32) if weights is None else tf.cast(weights, "float32")
+    w = (
+        tf.ones_like(ids, tf.float32)
+        if weights is None
+        else tf.cast(weights, "float32")
+    )
     w.shape.assert_is_compatible_with(ids.shape)
     if is_id is not None:
         w = tf.where(is_id, w, 0.0)
@@ -114,8 +129,38 @@ def padding_mask(inputs: Any, config: FeatureConfig) -> tf.Tensor | None:
     return tf.not_equal(inputs, tf.cast(config.padding_id, inputs.dtype))
 
 
+def num_columns(shape: Any, owner: str) -> int:
+    """Returns how many features a `per_column` input of this shape has.
+
+    Raises:
+        ValueError: If the shape is neither `(batch,)` nor `(batch, columns)`.
+    """
+    if len(shape) == 1:
+        return 1
+    if len(shape) == 2 and shape[1] is not None:
+        return int(shape[1])
+    raise ValueError(
+        f"{owner} takes each column for a feature of its own, and expects ids of shape "
+        "(batch,) or (batch, features) with a static number of features. Received: "
+        f"shape {tuple(shape)}. For ids of one feature, such as a sequence, pass "
+        "FeatureConfig(table); for bags, a combiner."
+    )
+
+
+def _check_columns(ids: tf.Tensor, expected: int, owner: str) -> None:
+    if num_columns(ids.shape, owner) != expected:
+        raise ValueError(
+            f"{owner} was built for {expected} features. Received: ids of shape "
+            f"{tuple(ids.shape)}."
+        )
+
+
 def _flatten_ragged(
-    inputs: tf.RaggedTensor, weights: Any, config: FeatureConfig, number: int, owner: str
+    inputs: tf.RaggedTensor,
+    weights: Any,
+    config: FeatureConfig,
+    number: int,
+    owner: str,
 ) -> FlatIds:
     if config.combiner is None or inputs.shape.rank != 2:
         raise ValueError(
@@ -136,7 +181,11 @@ def _flatten_ragged(
 
 
 def _flatten_sparse(
-    inputs: tf.SparseTensor, weights: Any, config: FeatureConfig, number: int, owner: str
+    inputs: tf.SparseTensor,
+    weights: Any,
+    config: FeatureConfig,
+    number: int,
+    owner: str,
 ) -> FlatIds:
     if config.combiner is None or inputs.shape.rank != 2:
         raise ValueError(

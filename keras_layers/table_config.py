@@ -98,9 +98,11 @@ class FeatureConfig:
             and never enters the table. `None` if every id counts.
         namespace: String. Features of one table and namespace share the rows of equal
             ids. `None` means the feature's own name.
+        per_column: Boolean. Whether each column of ids `(batch, columns)` is a feature
+            of its own, so that equal ids in different columns have different rows.
 
     Raises:
-        ValueError: If `combiner` is unknown.
+        ValueError: If `combiner` is unknown, or does not go with `per_column`.
         TypeError: If `table` is no `TableConfig`.
 
     Example:
@@ -114,6 +116,7 @@ class FeatureConfig:
     combiner: str | None = None
     padding_id: int | None = None
     namespace: str | None = None
+    per_column: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.table, TableConfig):
@@ -121,6 +124,15 @@ class FeatureConfig:
                 f"`table` must be a TableConfig. Received: table={self.table!r}."
             )
         check_combiner(self.combiner)
+        if self.per_column and (
+            self.combiner is not None or self.padding_id is not None
+        ):
+            raise ValueError(
+                "`per_column` features keep one vector per id, and every id counts. "
+                f"Received: per_column=True, combiner={self.combiner!r}, "
+                f"padding_id={self.padding_id!r}. Give bags and padded sequences a "
+                "FeatureConfig of their own."
+            )
 
 
 def check_combiner(combiner: str | None) -> None:

@@ -2,14 +2,14 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_layers.storage.storage import Storage, Table
-from keras_layers.table_config import TableConfig
+from keras_layers.table_config import FeatureConfig, TableConfig
 from tfctr_ops import SparseOptimizer
 
 
@@ -33,8 +33,10 @@ class TableGroup:
     config: TableConfig
     features: list[str] = dataclasses.field(default_factory=list)
     seeds: list[int] = dataclasses.field(default_factory=list)
-    table: Table | None = None
-    step: Any = None  # Keras variable: how many updates the layer has seen.
+    # Set when the layer is built; `step` is a Keras variable: how many updates the
+    # layer has seen.
+    table: Table = dataclasses.field(init=False)
+    step: Any = dataclasses.field(init=False)
 
     def number_of(self, table: str, namespace: str, seed: int) -> int:
         """Returns the number of a feature, adding it if it is new."""
@@ -101,50 +103,74 @@ class Keys:
             return cls(*parts[0])
         features = [
             # A part with one feature says so once; together each key needs its own.
-            tf.broadcast_to(features, tf.shape(ids)) if features.shape[0] == 1
+            tf.broadcast_to(features, tf.shape(ids))
+            if features.shape[0] == 1
             else features
             for ids, features in parts
         ]
         return cls(tf.concat([ids for ids, _ in parts], 0), tf.concat(features, 0))
 
 
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a feature's rows are: its group, and its numbers there.
+
+    One number, or one for each column of a `per_column` feature.
+    """
+
+    group: int
+    numbers: range
+
+
 def group_tables(
-    configs: Sequence[tuple[TableConfig, str]], seeds: dict[str, int]
-) -> tuple[list[TableGroup], list[tuple[int, int]]]:
+    features: Mapping[str, FeatureConfig],
+    columns: Mapping[str, int],
+    seeds: Mapping[str, int],
+) -> tuple[list[TableGroup], dict[str, Place]]:
     """Places features into as few live tables as their row widths allow.
 
     Tables share one when all but name and seed agree, the optimizer being the same
     object, so that its learning rate speaks for all of them.
 
     Args:
-        configs: For each feature, its table and its namespace.
+        features: `FeatureConfig` by name.
+        columns: How many columns each `per_column` feature has.
         seeds: By name of the table.
 
     Returns:
-        The groups, and for each feature its group and its number there.
+        The groups, and the place of each feature.
 
     Raises:
         ValueError: If two different tables have one name.
     """
     named: dict[str, TableConfig] = {}
     groups: dict[Any, TableGroup] = {}
-    places = []
-    for config, namespace in configs:
-        known = named.setdefault(config.name, config)
-        if known is not config and known != config:
+    places = {}
+    for name, feature in features.items():
+        table = feature.table
+        if named.setdefault(table.name, table) != table:
             raise ValueError(
-                f"Two different tables of one layer are named '{config.name}'. "
-                "Received: configs that differ. Give each table a name of its own, or "
-                "use one TableConfig object for both features."
+                f"Two different tables of one layer are named '{table.name}'. "
+                f"Received: {named[table.name]} and {table}. Give each table a name of "
+                "its own, or use one TableConfig object for both features."
             )
         key = (
-            config.dim,
-            id(config.optimizer),
-            config.row_initializer(),
-            config.default_row,
-            config.bad_gradients,
+            table.dim,
+            id(table.optimizer),
+            table.row_initializer(),
+            table.default_row,
+            table.bad_gradients,
         )
-        group = groups.setdefault(key, TableGroup(config))
-        number = group.number_of(config.name, namespace, seeds[config.name])
-        places.append((list(groups).index(key), number))
+        group = groups.setdefault(key, TableGroup(table))
+        namespace = feature.namespace or name
+        if feature.per_column:
+            # Consecutive: two features cannot share the columns of a namespace.
+            spaces = [f"{namespace}[{column}]" for column in range(columns[name])]
+        else:
+            spaces = [namespace]
+        numbers = [
+            group.number_of(table.name, space, seeds[table.name]) for space in spaces
+        ]
+        index = list(groups.values()).index(group)
+        places[name] = Place(index, range(numbers[0], numbers[-1] + 1))
     return list(groups.values()), places

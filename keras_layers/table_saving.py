@@ -69,18 +69,14 @@ def load_groups(groups: Sequence[TableGroup], store: Any, layer: str) -> None:
 
 
 def features_to_config(
-    features: TableConfig | FeatureConfig | dict[str, FeatureConfig],
-    seeds: dict[str, int],
+    features: FeatureConfig | dict[str, FeatureConfig], seeds: dict[str, int]
 ) -> dict[str, Any]:
     """Returns a JSON-able description from which equal tables can be made.
 
     Optimizers and tables stand in lists of their own, so that what was one object for
     several features is one object again.
     """
-    single = isinstance(features, TableConfig)
-    named = {"": FeatureConfig(features)} if single else features
-    if isinstance(named, FeatureConfig):
-        named = {"": named}
+    named = features if isinstance(features, dict) else {"": features}
     optimizers: list[Any] = []
     tables: list[TableConfig] = []
     for config in named.values():
@@ -89,7 +85,6 @@ def features_to_config(
         if not any(config.table.optimizer is known for known in optimizers):
             optimizers.append(config.table.optimizer)
     return {
-        "kind": "table" if single else "dict" if "" not in named else "feature",
         "optimizers": [serialize_optimizer(optimizer) for optimizer in optimizers],
         "tables": [
             {
@@ -109,6 +104,7 @@ def features_to_config(
                 "combiner": config.combiner,
                 "padding_id": config.padding_id,
                 "namespace": config.namespace,
+                "per_column": config.per_column,
             }
             for name, config in named.items()
         },
@@ -117,7 +113,7 @@ def features_to_config(
 
 def features_from_config(
     config: dict[str, Any],
-) -> TableConfig | FeatureConfig | dict[str, FeatureConfig]:
+) -> FeatureConfig | dict[str, FeatureConfig]:
     """Takes what `features_to_config` added out of `config`, and makes it again."""
     optimizers = [deserialize_optimizer(one) for one in config.pop("optimizers")]
     tables = [
@@ -135,10 +131,7 @@ def features_from_config(
         name: FeatureConfig(**{**feature, "table": tables[feature["table"]]})
         for name, feature in config.pop("features").items()
     }
-    kind = config.pop("kind")
-    if kind == "table":
-        return tables[0]
-    return named[""] if kind == "feature" else named
+    return named.get("", named)
 
 
 def refusal(save_type: str, layer: str) -> str:
