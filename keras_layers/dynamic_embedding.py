@@ -3,15 +3,19 @@
 import collections
 import itertools
 import random
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_layers import table_saving
 from keras_layers.feature_ids import (
     FlatIds,
     check_id_dtype,
+    check_structure,
     flatten_feature,
     num_columns,
     padding_mask,
@@ -40,7 +44,8 @@ class DynamicEmbedding(keras.layers.Layer):
     default row.
 
     All calls of the layer in one training step make one update of the table. A gradient
-    tape that is asked for the gradient of other variables only leaves the table alone.
+    tape moves the table even if it is asked for the gradients of other variables only:
+    say `training=False` or `tf.GradientTape(watch_accessed_variables=False)` there.
 
     Args:
         features: What is looked up. A `TableConfig`: one table, and each column of the
@@ -90,10 +95,11 @@ class DynamicEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         if self.compute_dtype == "float16":
             raise ValueError(
-                f"Layer '{self.name}' cannot run under the policy 'mixed_float16': its "
-                "loss scaling would scale the rows' gradients too, and the table cannot "
-                "see by how much. Use 'mixed_bfloat16', which needs no loss scaling, or "
-                "give this layer dtype='float32'."
+                f"Layer '{self.name}' cannot compute in float16, whose loss scaling "
+                "would scale the rows' gradients too, by a factor the table cannot "
+                f"see. Received: dtype policy '{self.dtype_policy.name}'. Use "
+                "'mixed_bfloat16', which needs no loss scaling, or give this layer "
+                "dtype='float32'."
             )
         # One form inside: a dict of features, under the key "" if there is but one.
         self._single = not isinstance(features, dict)
@@ -114,7 +120,9 @@ class DynamicEmbedding(keras.layers.Layer):
 
     def build(self, input_shape: Any) -> None:
         self._refuse_strategies()
+        check_structure(input_shape, self._single, self._owner(""))
         shapes = {"": input_shape} if self._single else input_shape
+        self._check_keys(shapes, {})
         self._groups, self._places = group_tables(
             self.features,
             {
@@ -139,7 +147,9 @@ class DynamicEmbedding(keras.layers.Layer):
 
     # Calling.
 
-    def call(self, inputs: Any, weights: Any = None, training: bool = False) -> Any:
+    def call(
+        self, inputs: Any, weights: Any = None, training: bool | None = None
+    ) -> Any:
         self._refuse_strategies()
         if self._single:
             inputs, weights = {"": inputs}, {"": weights}
@@ -176,11 +186,11 @@ class DynamicEmbedding(keras.layers.Layer):
         return outputs[""] if self._single else outputs
 
     def compute_output_spec(
-        self, inputs: Any, weights: Any = None, training: bool = False
+        self, inputs: Any, weights: Any = None, training: bool | None = None
     ) -> Any:
         # Without running `call` on placeholders, which would make rows.
         tensors = {"": inputs} if self._single else inputs
-        self._check_keys(tensors, weights or {})
+        self._check_keys(tensors, {"": weights} if self._single else weights or {})
         for name, tensor in tensors.items():
             check_id_dtype(tensor.dtype, self._owner(name))
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
@@ -246,6 +256,16 @@ class DynamicEmbedding(keras.layers.Layer):
                 f"{expected}. Received: vectors.shape={tuple(vectors.shape)}."
             )
         group.table.write(keys.ids, keys.features, vectors)
+
+    def export(self, batch_size: int) -> Iterator[tuple[str, Any, Any]]:
+        """Yields feature name, ids `(n,)` and vectors `(n, dim)` of all known ids."""
+        for group in self._groups:
+            for keys, vectors in group.table.export(batch_size):
+                for number in np.unique(keys[:, 0]):
+                    rows = keys[:, 0] == number
+                    order = np.argsort(keys[rows, 1])
+                    name = group.features[number]
+                    yield name, keys[rows, 1][order], vectors[rows][order]
 
     # Saving.
 
@@ -338,7 +358,9 @@ class DynamicEmbedding(keras.layers.Layer):
                 f"inputs {sorted(inputs)}, weights {sorted(weights)}."
             )
 
-    def _look_up(self, flat: dict[str, FlatIds], training: bool) -> dict[str, Any]:
+    def _look_up(
+        self, flat: dict[str, FlatIds], training: bool | None
+    ) -> dict[str, Any]:
         """Looks every group up once, and hands each feature its rows."""
         outputs = {}
         for index, group in enumerate(self._groups):
@@ -346,17 +368,20 @@ class DynamicEmbedding(keras.layers.Layer):
             keys = Keys.concat(
                 [(flat[name].ids, flat[name].features) for name in names]
             )
-            if training and self.trainable:
-                rows = group.lookup(tf.convert_to_tensor(self.anchor.value), keys)
-            else:
+            anchor = tf.convert_to_tensor(self.anchor.value)
+            if not self.trainable:
                 rows = group.read(keys)
-            rows = tf.cast(rows, self.compute_dtype)
+            elif training is None:
+                rows = group.read_untold(anchor, keys, self.name)
+            else:
+                rows = group.lookup(anchor, keys) if training else group.read(keys)
             parts = [rows]
             if len(names) > 1:
                 parts = tf.split(rows, [tf.size(flat[name].ids) for name in names])
             for name, part in zip(names, parts, strict=True):
                 part.set_shape([None, group.config.dim])
-                outputs[name] = flat[name].finish(part)
+                # Pooled first: in float32, whatever the policy.
+                outputs[name] = tf.cast(flat[name].finish(part), self.compute_dtype)
         return {name: outputs[name] for name in flat}
 
     def _keys_of(self, ids: Any, feature: str | int | None) -> tuple[TableGroup, Keys]:
@@ -403,5 +428,6 @@ def _default_name(features: Any, storage: Storage) -> str:
         name = f"{first.name}_dim{first.dim}_{kind}_{storage.describe()}"
     else:
         name = f"embedding_{len(tables)}_tables_{storage.describe()}"
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", name)  # All that a name scope may have.
     count = next(_names[name])
     return name if count == 0 else f"{name}_{count}"

@@ -1,15 +1,19 @@
 """From the inputs of a layer to flat keys, and from looked up rows to its outputs."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from keras_layers.pooling import pool_axis, pool_segments
 from keras_layers.table_config import FeatureConfig
 
-_INTEGERS = (tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32)
+_INTEGERS = (
+    *(tf.int8, tf.int16, tf.int32, tf.int64),
+    *(tf.uint8, tf.uint16, tf.uint32, tf.uint64),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,10 +50,21 @@ def check_id_dtype(dtype: Any, owner: str) -> None:
     )
 
 
+def check_structure(shape: Any, single: bool, owner: str) -> None:
+    """Raises `ValueError` unless `shape` is one shape, or a dict if not `single`."""
+    is_dict = isinstance(shape, dict)
+    is_one = not is_dict and not any(isinstance(part, (list, tuple)) for part in shape)
+    if not (is_one if single else is_dict):
+        expected = "one tensor of ids" if single else "a dict of ids by feature"
+        raise ValueError(
+            f"{owner} expects {expected}. Received: inputs of shape {shape}."
+        )
+
+
 def to_int64(ids: tf.Tensor, owner: str) -> tf.Tensor:
     """Returns integer or string ids as int64.
 
-    Strings become their 64-bit farmhash fingerprint: among n distinct strings, the odds
+    A uint64 keeps its 64 bits. Strings become their 64-bit farmhash fingerprint: among n distinct strings, the odds
     that any two collide are about n² / 2⁶⁵, one in 37 for a billion strings.
 
     Args:
@@ -63,11 +78,17 @@ def to_int64(ids: tf.Tensor, owner: str) -> tf.Tensor:
     if ids.dtype == tf.string:
         prints = tf.fingerprint(tf.reshape(ids, [-1]), method="farmhash64")
         return tf.reshape(tf.bitcast(prints, tf.int64), tf.shape(ids))
+    if ids.dtype == tf.uint64:
+        return tf.bitcast(ids, tf.int64)
     return tf.cast(ids, tf.int64)
 
 
 def flatten_feature(
-    inputs: Any, weights: Any, config: FeatureConfig, numbers: range, owner: str
+    inputs: Any,
+    weights: Any,
+    config: FeatureConfig,
+    numbers: Sequence[int],
+    owner: str,
 ) -> FlatIds:
     """Flattens dense, ragged or sparse ids.
 
@@ -83,12 +104,14 @@ def flatten_feature(
         ValueError: If the inputs or weights do not fit the config.
     """
     number = numbers[0]
+    _check_weights(weights, inputs, owner)
     if isinstance(inputs, tf.SparseTensor):
         return _flatten_sparse(inputs, weights, config, number, owner)
     if isinstance(inputs, tf.RaggedTensor):
         return _flatten_ragged(inputs, weights, config, number, owner)
-    ids = to_int64(tf.convert_to_tensor(inputs), owner)
-    is_id = _is_id(ids, config)
+    inputs = tf.convert_to_tensor(inputs)
+    ids = to_int64(inputs, owner)
+    is_id = _is_id(inputs, config, owner)
     features = _features(ids, is_id, number)
     unflatten = _unflatten(ids)
     if config.combiner is None:
@@ -112,7 +135,6 @@ def flatten_feature(
         if weights is None
         else tf.cast(weights, "float32")
     )
-    w.shape.assert_is_compatible_with(ids.shape)
     if is_id is not None:
         w = tf.where(is_id, w, 0.0)
     return FlatIds(
@@ -126,7 +148,7 @@ def padding_mask(inputs: Any, config: FeatureConfig) -> tf.Tensor | None:
     """Returns where `inputs` are ids and not padding, or `None` if all are."""
     if config.padding_id is None or config.combiner is not None:
         return None
-    return tf.not_equal(inputs, tf.cast(config.padding_id, inputs.dtype))
+    return keras.ops.not_equal(inputs, config.padding_id)
 
 
 def num_columns(shape: Any, owner: str) -> int:
@@ -169,7 +191,8 @@ def _flatten_ragged(
             f"{config.combiner!r}. Give the feature a combiner ('sum', 'mean' or "
             "'sqrtn'), or pad the ids: ids.to_tensor(padding_id)."
         )
-    if isinstance(weights, tf.RaggedTensor):
+    if weights is not None:
+        _assert_same_layout(weights.row_splits, inputs.row_splits, owner)
         weights = weights.flat_values
     return _flatten_bags(
         (inputs.flat_values, inputs.value_rowids(), inputs.nrows()),
@@ -193,7 +216,8 @@ def _flatten_sparse(
             f"Received: shape {tuple(inputs.shape)}, combiner={config.combiner!r}. Give "
             "the feature a combiner: 'sum', 'mean' or 'sqrtn'."
         )
-    if isinstance(weights, tf.SparseTensor):
+    if weights is not None:
+        _assert_same_layout(weights.indices, inputs.indices, owner)
         weights = weights.values
     return _flatten_bags(
         (inputs.values, inputs.indices[:, 0], inputs.dense_shape[0]),
@@ -213,14 +237,9 @@ def _flatten_bags(
 ) -> FlatIds:
     values, segments, num_segments = bags
     ids = to_int64(values, owner)
-    is_id = _is_id(ids, config)
+    is_id = _is_id(values, config, owner)
     if weights is not None:
         weights = tf.cast(weights, tf.float32)
-        tf.debugging.assert_equal(
-            tf.size(weights),
-            tf.size(ids),
-            message=f"{owner} expects one weight per id, in the same layout.",
-        )
     if is_id is not None:
         ones = tf.ones_like(ids, tf.float32)
         weights = tf.where(is_id, ones if weights is None else weights, 0.0)
@@ -233,8 +252,42 @@ def _flatten_bags(
     )
 
 
-def _is_id(ids: tf.Tensor, config: FeatureConfig) -> tf.Tensor | None:
-    return None if config.padding_id is None else tf.not_equal(ids, config.padding_id)
+def _check_weights(weights: Any, ids: Any, owner: str) -> None:
+    kinds = (tf.RaggedTensor, tf.SparseTensor)
+    if weights is None or (
+        [isinstance(weights, kind) for kind in kinds]
+        == [isinstance(ids, kind) for kind in kinds]
+        and tf.TensorShape(weights.shape).is_compatible_with(ids.shape)
+    ):
+        return
+    raise ValueError(
+        f"{owner} expects one weight per id, in the same layout. Received: ids of type "
+        f"{type(ids).__name__} and shape {tuple(ids.shape)}, weights of type "
+        f"{type(weights).__name__} and shape {tuple(weights.shape)}."
+    )
+
+
+def _assert_same_layout(weights: tf.Tensor, ids: tf.Tensor, owner: str) -> None:
+    """Compares what says which value belongs to which bag."""
+    weights, ids = tf.cast(weights, tf.int64), tf.cast(ids, tf.int64)
+    same_size = tf.equal(tf.size(weights), tf.size(ids))
+    tf.debugging.Assert(
+        tf.logical_and(same_size, tf.reduce_all(weights == ids)),
+        [f"{owner} expects one weight per id, in the same layout. Received:"]
+        + ["ids at", ids, "weights at", weights],
+    )
+
+
+def _is_id(ids: tf.Tensor, config: FeatureConfig, owner: str) -> tf.Tensor | None:
+    if config.padding_id is None:
+        return None
+    if isinstance(config.padding_id, str) != (ids.dtype == tf.string):
+        raise ValueError(
+            f"{owner} expects a padding_id of the type of its ids. Received: "
+            f"padding_id={config.padding_id!r}, ids of dtype {ids.dtype.name}."
+        )
+    comparable = ids if ids.dtype == tf.string else to_int64(ids, owner)
+    return tf.not_equal(comparable, config.padding_id)
 
 
 def _features(ids: tf.Tensor, is_id: tf.Tensor | None, number: int) -> tf.Tensor:

@@ -52,9 +52,11 @@ class TableConfig:
     bad_gradients: str = "raise"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
+        # Saved features are named `table/namespace`.
+        if not isinstance(self.name, str) or not self.name or "/" in self.name:
             raise ValueError(
-                f"`name` must be a string of its own. Received: name={self.name!r}."
+                "`name` must be a string, not empty and without '/'. "
+                f"Received: name={self.name!r}."
             )
         if isinstance(self.dim, bool) or not isinstance(self.dim, int) or self.dim < 1:
             raise ValueError(
@@ -94,7 +96,7 @@ class FeatureConfig:
             apart unless they name one `namespace`.
         combiner: String. `"sum"`, `"mean"` or `"sqrtn"` pools the ids of a bag into one
             vector; `None` keeps one vector per id.
-        padding_id: Integer. An id that stands for nothing: it reads zeros, is masked,
+        padding_id: Integer, or string for string ids. An id that stands for nothing: it reads zeros, is masked,
             and never enters the table. `None` if every id counts.
         namespace: String. Features of one table and namespace share the rows of equal
             ids. `None` means the feature's own name.
@@ -114,7 +116,7 @@ class FeatureConfig:
 
     table: TableConfig
     combiner: str | None = None
-    padding_id: int | None = None
+    padding_id: int | str | None = None
     namespace: str | None = None
     per_column: bool = False
 

@@ -19,7 +19,7 @@ def feature_seed(table_seed: int, feature: str) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class TableGroup:
     """Tables that differ in name and seed alone, and so share lookups and updates.
 
@@ -77,6 +77,30 @@ class TableGroup:
         """Returns rows without a gradient, and changes nothing."""
         return self.table.read(keys.ids, keys.features, self.step.value)
 
+    def read_untold(self, anchor: tf.Tensor, keys: "Keys", layer: str) -> tf.Tensor:
+        """As `read`, for a call that nobody told whether it is training.
+
+        A gradient through it is an error: without one, a model whose `call` has no
+        argument `training` would fit everything but the table, and say nothing.
+        """
+        rows = self.read(keys)
+
+        @tf.custom_gradient
+        def read(anchor: tf.Tensor) -> Any:
+            def refuse(upstream: tf.Tensor) -> tf.Tensor:
+                raise ValueError(
+                    f"Layer '{layer}' expects to be told whether it is training "
+                    "before a gradient is taken through it. Received: training=None. "
+                    "To train: give your model's `call` the argument, and Keras hands "
+                    "it on, def call(self, inputs, training=None); in a loop of your "
+                    "own, say model(inputs, training=True). To leave the table as it "
+                    "is: training=False."
+                )
+
+            return tf.identity(rows), refuse
+
+        return read(anchor)
+
     def learning_rate(self) -> tf.Tensor:
         """Returns the learning rate of this step's update."""
         optimizer = self.config.optimizer
@@ -102,10 +126,9 @@ class Keys:
         if len(parts) == 1:
             return cls(*parts[0])
         features = [
-            # A part with one feature says so once; together each key needs its own.
-            tf.broadcast_to(features, tf.shape(ids))
-            if features.shape[0] == 1
-            else features
+            # A part names its features once; together each key needs its own. The
+            # maximum is for parts without keys.
+            tf.tile(features, [tf.size(ids) // tf.maximum(tf.size(features), 1)])
             for ids, features in parts
         ]
         return cls(tf.concat([ids for ids, _ in parts], 0), tf.concat(features, 0))
@@ -119,7 +142,7 @@ class Place:
     """
 
     group: int
-    numbers: range
+    numbers: tuple[int, ...]
 
 
 def group_tables(
@@ -164,7 +187,6 @@ def group_tables(
         group = groups.setdefault(key, TableGroup(table))
         namespace = feature.namespace or name
         if feature.per_column:
-            # Consecutive: two features cannot share the columns of a namespace.
             spaces = [f"{namespace}[{column}]" for column in range(columns[name])]
         else:
             spaces = [namespace]
@@ -172,5 +194,5 @@ def group_tables(
             group.number_of(table.name, space, seeds[table.name]) for space in spaces
         ]
         index = list(groups.values()).index(group)
-        places[name] = Place(index, range(numbers[0], numbers[-1] + 1))
+        places[name] = Place(index, tuple(numbers))
     return list(groups.values()), places

@@ -52,20 +52,34 @@ def load_groups(groups: Sequence[TableGroup], store: Any, layer: str) -> None:
     Raises:
         ValueError: If the saved tables do not fit.
     """
-    for index, group in enumerate(groups):
-        if f"table_{index}_step" not in store:
-            raise ValueError(
-                f"Layer '{layer}' expects {len(groups)} saved tables. Received: "
-                f"{index}. The file was saved from a model whose tables differ."
-            )
-        columns = [np.asarray(store[f"table_{index}_{field}"]) for field in _FIELDS]
-        step = int(np.asarray(store[f"table_{index}_step"]))
-        names = json.loads(bytes(np.asarray(store[f"table_{index}_names"])).decode())
-        rows = Rows(*columns)
+    saved = []
+    while f"table_{len(saved)}_step" in store:
+        saved.append(_read_table(store, len(saved)))
+    fitting = [
+        [table for table in saved if set(table[0]) & set(group.features)]
+        for group in groups
+    ]
+    if len(saved) != len(groups) or any(len(tables) != 1 for tables in fitting):
+        raise ValueError(
+            f"Layer '{layer}' expects saved tables with the features "
+            f"{[group.features for group in groups]}. Received: tables with the "
+            f"features {[names for names, _, _ in saved]}. The file was saved from a "
+            "layer whose tables differ, or this layer is not built yet: call it once."
+        )
+    # All are checked before the first is replaced.
+    for group, [(names, rows, _)] in zip(groups, fitting, strict=True):
         _check_columns(rows, names, group, layer)
+    for group, [(names, rows, step)] in zip(groups, fitting, strict=True):
         numbers = np.array([group.features.index(name) for name in names], np.int32)
         group.table.restore_rows(rows._replace(features=numbers[rows.features]), step)
         group.step.assign(step)
+
+
+def _read_table(store: Any, index: int) -> tuple[list[str], Rows, int]:
+    """Returns the names of the features, the rows and the step."""
+    columns = [np.asarray(store[f"table_{index}_{field}"]) for field in _FIELDS]
+    names = json.loads(bytes(np.asarray(store[f"table_{index}_names"])).decode())
+    return names, Rows(*columns), int(np.asarray(store[f"table_{index}_step"]))
 
 
 def features_to_config(
@@ -138,9 +152,10 @@ def refusal(save_type: str, layer: str) -> str:
     """Returns what to say when TensorFlow wants to save the layer by its variables."""
     if save_type == "savedmodel":
         return (
-            f"Layer '{layer}' cannot be exported by Model.export or tf.saved_model.save: "
-            "its rows are no TensorFlow variables, and the file would be without them. "
-            "Use tfctr.export, which turns tables into what TensorFlow Serving loads."
+            f"Layer '{layer}' cannot be exported by Model.export or "
+            "tf.saved_model.save: its rows are no TensorFlow variables, and the file "
+            "would be without them. tfctr.export takes them out: "
+            "tfctr.export.vectors(layer)."
         )
     return (
         f"Layer '{layer}' cannot be saved by tf.train.Checkpoint: its rows are no "

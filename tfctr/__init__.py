@@ -1,0 +1,33 @@
+"""Trains click-through-rate models whose embedding tables outgrow memory.
+
+Submodules are imported when they are first used, so that `import tfctr` starts neither
+Keras nor TensorFlow.
+"""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0.dev0"
+
+_SUBMODULES = (
+    "bench",
+    "callbacks",
+    "data",
+    "export",
+    "metrics",
+    "models",
+    "optimizers",
+    "training",
+)
+
+__all__ = ["__version__", *_SUBMODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"tfctr.{name}")
+    raise AttributeError(f"module 'tfctr' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

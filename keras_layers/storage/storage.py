@@ -4,10 +4,15 @@ import abc
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_layers.table_config import TableConfig
 from tfctr_ops import Rows
+
+Keys = npt.NDArray[np.int64]
+Vectors = npt.NDArray[np.float32]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +80,7 @@ class Table(abc.ABC):
         """Removes keys and returns how many were there."""
 
     @abc.abstractmethod
-    def export(self, batch_size: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    def export(self, batch_size: int) -> Iterator[tuple[Keys, Vectors]]:
         """Yields the keys `(n, 2)`, feature and id, and the weights `(n, dim)`.
 
         Rows that were never updated or written are left out. Slots are not exported.

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_layers.storage.byte_size import parse_bytes
-from keras_layers.storage.storage import Forecast, Storage, Table
+from keras_layers.storage.storage import Forecast, Keys, Storage, Table, Vectors
 from keras_layers.table_config import TableConfig
 from tfctr_ops import EmbeddingStore, MemoryBudget, Rows, StoreConfig
 
@@ -143,14 +144,13 @@ class TieredTable(Table):
     def remove(self, ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
         return self._store.remove(ids, features)
 
-    def export(self, batch_size: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    def export(self, batch_size: int) -> Iterator[tuple[Keys, Vectors]]:
         rows = self._store.export_rows()
-        dim = self._store.config.dim
-        for start in range(0, len(rows.ids), batch_size):
-            part = slice(start, start + batch_size)
-            features = tf.cast(rows.features[part], tf.int64)
-            keys = tf.stack([features, rows.ids[part]], axis=1)
-            yield keys, rows.values[part, :dim]
+        features = rows.features.numpy().astype(np.int64)
+        keys = np.stack([features, rows.ids.numpy()], axis=1)
+        vectors = rows.values.numpy()[:, : self._store.config.dim]
+        for start in range(0, len(keys), batch_size):
+            yield keys[start : start + batch_size], vectors[start : start + batch_size]
 
     def save_rows(self) -> Rows:
         return self._store.export_rows()

@@ -46,7 +46,7 @@ def dot_products_gradient(x, upstream, include_self):
 
 
 def value_and_gradient(layer, x, upstream):
-    x = tf.constant(x)
+    x = tf.convert_to_tensor(x)
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = layer(x)

@@ -34,7 +34,7 @@ def pair_sum_gradient(x, upstream):
 
 
 def value_and_gradient(layer, x, upstream):
-    x = tf.constant(x)
+    x = tf.convert_to_tensor(x)
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = layer(x)

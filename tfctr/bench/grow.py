@@ -55,7 +55,7 @@ def run(
     measured = session.measure(
         [
             (systems.tfctr("grow_tfctr"), options["tfctr"]),
-            (systems.tfra("grow_tfra"), options["tfra"]),
+            (systems.tfra_growing(), options["tfra"]),
         ],
         turns,
     )

@@ -34,7 +34,10 @@ class LoadMeter:
 
 
 def measure_share(seconds: float = 1.0) -> float:
-    """The share of all cores that others use, watched for some seconds."""
+    """The share of all cores that others use, watched for some seconds.
+
+    Processes that were started here count as others, so let them be idle.
+    """
     meter = LoadMeter()
     time.sleep(seconds)
     return meter.share()

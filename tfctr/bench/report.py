@@ -39,13 +39,15 @@ def machine_lines(machine: dict[str, Any]) -> list[str]:
     return lines
 
 
-def absent_lines(absent: Sequence[dict[str, str]]) -> list[str]:
-    """A line for each system that was not measured."""
-    return [
-        f"Not measured: {entry['system']}. {entry['reason'].splitlines()[0]}"
-        f" (`{entry['remedy']}` installs it)"
-        for entry in absent
-    ]
+def absent_lines(absent: Sequence[dict[str, Any]]) -> list[str]:
+    """A line for each system that was not measured, or not to the end."""
+    lines = []
+    for entry in absent:
+        line = f"Not measured: {entry['system']}. {entry['reason'].splitlines()[0]}"
+        if entry["remedy"] is not None:
+            line += f" Run `{entry['remedy']}` to get it."
+        lines.append(line)
+    return lines
 
 
 def ratio_lines(

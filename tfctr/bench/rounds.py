@@ -17,6 +17,9 @@ from tfctr.bench.workers.options import Options
 
 # Seconds kept back from the steps for closing the workers and writing the result.
 _CLOSING = 2.0
+# Share of the time that the workers may take to get ready. On an idle machine it is
+# plenty; under load a slow system is given up, rather than all of them.
+_SET_UP_SHARE = 0.7
 
 
 class Runner(Protocol):
@@ -84,10 +87,15 @@ class Measurement:
     failures: dict[str, str] = field(default_factory=dict)
 
 
+def no_wait(limit: float) -> object:
+    """Begins at once."""
+
+
 def measure(
     workers: Sequence[Runner],
     turns: Turns,
     deadline: Deadline,
+    wait: Callable[[float], object] = no_wait,
     at_once: int = 2,
 ) -> Measurement:
     """Sets every worker up, measures them in turns, and closes them.
@@ -96,16 +104,16 @@ def measure(
         workers: The systems, in the order of their turns.
         turns: How often and how long each case is measured.
         deadline: When to be done. Rounds that would pass it are left out.
+        wait: Called when all workers are ready and idle, with the seconds it may take.
         at_once: Integer. Workers that are set up at the same time.
     """
     result = Measurement()
     try:
-        ready = _set_up(workers, deadline, at_once, result)
+        set_up_seconds = _SET_UP_SHARE * deadline.left()
+        ready = _set_up(workers, set_up_seconds, at_once, result)
+        wait((deadline.left() - _CLOSING) / 2)
         _take_turns(ready, turns, deadline, result)
-        for worker in ready:
-            name = worker.system.name
-            if name not in result.failures:
-                result.facts[name] = worker.facts(max(deadline.left(), _CLOSING))
+        _ask_facts(ready, deadline, result)
     finally:
         for worker in workers:
             worker.close()
@@ -113,13 +121,14 @@ def measure(
 
 
 def _set_up(
-    workers: Sequence[Runner], deadline: Deadline, at_once: int, result: Measurement
+    workers: Sequence[Runner], seconds: float, at_once: int, result: Measurement
 ) -> list[Runner]:
     """Starts every worker, a few at a time; those that are ready, in their order."""
+    end = time.monotonic() + seconds
 
     def start(worker: Runner) -> str | None:
         try:
-            worker.start(max(deadline.left() - _CLOSING, 0.0))
+            worker.start(max(end - time.monotonic(), 0.0))
         except WorkerFailed as error:
             worker.close()
             return str(error)
@@ -166,3 +175,16 @@ def _take_turn(
             result.failures[name] = str(error)
             return
         result.samples.setdefault((name, case.name), []).extend(times)
+
+
+def _ask_facts(
+    workers: Sequence[Runner], deadline: Deadline, result: Measurement
+) -> None:
+    for worker in workers:
+        name = worker.system.name
+        if name in result.failures:
+            continue
+        try:
+            result.facts[name] = worker.facts(max(deadline.left(), _CLOSING))
+        except WorkerFailed as error:
+            result.failures[name] = str(error)

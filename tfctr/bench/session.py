@@ -24,11 +24,10 @@ Request = tuple[System, Options]
 class Session:
     """Measures systems under one time limit, and remembers what is worth recording.
 
-    Waits for a quiet machine as soon as it is made.
-
     Args:
         seconds: Float. When to be done, counted from now.
-        wait_seconds: Float. The longest wait for other processes to calm down.
+        wait_seconds: Float. The longest wait for other processes to calm down, over
+            all measurements of the session.
     """
 
     def __init__(
@@ -38,10 +37,11 @@ class Session:
     ) -> None:
         self._deadline = Deadline(seconds)
         self._machine = machine.describe()
-        self._wait = machine.wait_for_quiet(wait_seconds)
+        self._patience = wait_seconds
+        self._waits: list[machine.Wait] = []
         self._meter = machine.LoadMeter()
         self._versions: dict[str, str | None] = own_versions()
-        self._absent: list[dict[str, str]] = []
+        self._absent: list[dict[str, str | None]] = []
 
     def measure(
         self, requests: Sequence[Request], turns: Turns, reserve: float = 0.0
@@ -62,15 +62,16 @@ class Session:
             if missing is None:
                 workers.append(Worker(system, options))
             else:
-                self._note_absence(system, f"{missing} is missing")
+                remedy = system.interpreter.remedy
+                self._note_absence(system, f"{missing} is missing.", remedy)
         limit = Deadline(self._deadline.left() - reserve)
-        result = measure(workers, turns, limit)
+        result = measure(workers, turns, limit, self._wait)
         for worker in workers:
             reason = result.failures.get(worker.system.name)
             if reason is not None:
                 if worker.system.name == "tfctr":
                     raise WorkerFailed(reason)
-                self._note_absence(worker.system, reason)
+                self._note_absence(worker.system, reason, None)
         self._note_versions(result.versions)
         return result
 
@@ -79,17 +80,22 @@ class Session:
         return {
             "machine": {
                 **self._machine,
-                "other_cpu_share_before": round(self._wait.share, 3),
+                "other_cpu_share_before": round(max(w.share for w in self._waits), 3),
                 "other_cpu_share_during": round(self._meter.share(), 3),
-                "waited_seconds": round(self._wait.seconds, 1),
-                "quiet_at_start": self._wait.is_quiet,
+                "waited_seconds": round(sum(w.seconds for w in self._waits), 1),
+                "quiet_at_start": all(w.is_quiet for w in self._waits),
             },
             "versions": self._versions,
             "absent": self._absent,
         }
 
-    def _note_absence(self, system: System, reason: str) -> None:
-        remedy = system.interpreter.remedy
+    def _wait(self, limit: float) -> None:
+        """Waits for the others, when our workers are ready and idle."""
+        wait = machine.wait_for_quiet(min(self._patience, max(limit, 0.0)))
+        self._patience -= wait.seconds
+        self._waits.append(wait)
+
+    def _note_absence(self, system: System, reason: str, remedy: str | None) -> None:
         entry = {"system": system.name, "reason": reason, "remedy": remedy}
         if entry not in self._absent:
             self._absent.append(entry)

@@ -9,12 +9,13 @@ from tfctr.bench.summary import median, ratio, ratio_interval
 from tfctr.bench.workers.options import Options
 from tfctr.bench.workload import W, Workload
 
+# In the order in which they are set up: TFRA takes longest.
 OPTIMIZERS = {
     "tfctr": ("adagrad", "rowwise_adagrad", "adam"),
+    "tfra": ("adagrad", "adam"),
     "fbgemm": ("adagrad", "rowwise_adagrad"),
     "tf_variable": ("adagrad", "adam"),
     "keras": ("adagrad", "adam"),
-    "tfra": ("adagrad", "adam"),
 }
 
 
@@ -37,7 +38,8 @@ def run(
     Returns:
         A dict for JSON: `rows` with the median milliseconds of each system and
         optimizer, `ratios` of tfctr's medians to the others', their bootstrap
-        `intervals`, `machine`, `versions`, and the systems that are `absent`.
+        `intervals`, what the workers tell (`facts`: rows of our tables), `machine`,
+        `versions`, and the systems that are `absent`.
     """
     requests = _requests(workload, names)
     session = Session(seconds, wait_seconds)
@@ -54,6 +56,7 @@ def run(
         "intervals": {
             n: ratio_interval(samples[a], samples[b]) for n, (a, b) in pairs.items()
         },
+        "facts": measured.facts,
         **session.record(),
     }
 
@@ -75,7 +78,7 @@ def table(result: dict[str, Any]) -> str:
 def by_system_and_optimizer(
     measured: Measurement,
 ) -> dict[tuple[str, str], list[float]]:
-    """The samples under (system, optimizer): each case here is `kind/label/optimizer`."""
+    """The samples under (system, optimizer), where there is one kind and workload."""
     return {
         (system, case.rsplit("/", 1)[1]): times
         for (system, case), times in measured.samples.items()

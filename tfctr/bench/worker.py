@@ -58,7 +58,7 @@ class Worker:
         self.versions = self._receive(timeout)["versions"]
 
     def run(self, case: str, steps: int, untimed: int, timeout: float) -> list[float]:
-        """Runs `untimed` steps and then `steps` more; the milliseconds of the latter."""
+        """Runs `untimed` steps, then `steps` more; the milliseconds of the latter."""
         command = {"do": "run", "case": case, "steps": steps, "untimed": untimed}
         return list(self._ask(command, timeout)["ms"])
 

@@ -59,7 +59,8 @@ class Workload:
         tail = float(self.rows_per_field + 1) ** power
         real_ranks = (tail + rng.random(shape) * (1.0 - tail)) ** (1.0 / power)
         ranks = np.clip(real_ranks.astype(np.int64) - 1, 0, self.rows_per_field - 1)
-        return ranks * _SPREAD % self.rows_per_field
+        ids: npt.NDArray[np.int64] = ranks * _SPREAD % self.rows_per_field
+        return ids
 
     def offsets(self) -> npt.NDArray[np.int64]:
         """What to add to each field's ids so that one table holds all fields."""

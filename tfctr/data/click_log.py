@@ -17,6 +17,18 @@ class ClickLog(abc.ABC):
     """Examples of a click log, in a train and a test split, as seekable batches.
 
     Subclasses set `features`, a tuple of `Feature`, and hold or find their examples.
+
+    Example: a run that stopped after 10 batches of 16 goes on where it stopped.
+
+    >>> from tfctr.data import Position, SyntheticClickLog
+    >>> log = SyntheticClickLog(num_examples=100)
+    >>> steps = log.steps_per_epoch("train", batch_size=16)
+    >>> position = Position().advanced(10, steps)
+    >>> position
+    Position(epoch=1, batch=4)
+    >>> rest = log.batches("train", 16, seed=1, position=position, epochs=2)
+    >>> len(rest)
+    2
     """
 
     features: tuple[Feature, ...]

@@ -43,7 +43,7 @@ class IndexedClickLog(ClickLog):
         _check_seed(seed)
         _check_position(position, epochs, steps)
         num_examples = self.num_examples(split)
-        # Keras compiles once for a static batch size.
+        # A model may ask for the batch size: tell it wherever all batches are equal.
         is_static = drop_remainder or num_examples % batch_size == 0
 
         def order_of(epoch: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

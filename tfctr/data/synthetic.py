@@ -35,7 +35,7 @@ class SyntheticClickLog(IndexedClickLog):
     for row numbers. A `Teacher` (linear terms plus a factorization machine) knows each
     example's click probability; the label is drawn from it. About a quarter of the
     labels are clicks, and the best reachable AUC, that of `probabilities` against
-    `labels`, is about 0.875.
+    `labels`, is about 0.87.
 
     One example in ten is in the test split. Everything is a pure function of the
     arguments, and each split begins with the examples of a shorter log's split. The log

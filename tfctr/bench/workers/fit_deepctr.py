@@ -30,9 +30,9 @@ def make_dataset(workload: Workload) -> tf.data.Dataset:
     """The fixed batches for ever: a dict of one column per feature, and clicks."""
     ids = workload.batches().astype(np.int32)
     dense = workload.dense_features(deep_fm.NUM_DENSE)
-    columns = {f"id_{f}": ids[:, :, f, None] for f in range(workload.num_fields)}
-    for f in range(deep_fm.NUM_DENSE):
-        columns[f"number_{f}"] = dense[:, :, f, None]
+    id_columns = {f"id_{f}": ids[:, :, f, None] for f in range(ids.shape[-1])}
+    numbers = {f"number_{f}": dense[:, :, f, None] for f in range(dense.shape[-1])}
+    columns = {**id_columns, **numbers}
     clicks = workload.labels()[:, :, None]
     return tf.data.Dataset.from_tensor_slices((columns, clicks)).repeat()
 

@@ -16,7 +16,7 @@ from tfctr.bench.workers.tfra import OPTIMIZERS, make_layer, versions
 from tfctr.bench.workload import Workload
 
 
-class DeepFM(tf_keras.Model):  # type: ignore[misc]
+class DeepFM(tf_keras.Model):
     """The DeepFM of the benchmark on TFRA's layers."""
 
     def __init__(self, name: str, workload: Workload) -> None:
@@ -26,10 +26,7 @@ class DeepFM(tf_keras.Model):  # type: ignore[misc]
         self.bias = make_layer(f"{name}_bias", 1, workload.num_rows)
         self.linear = tf_keras.layers.Dense(1)
         self.mlp = tf_keras.Sequential(
-            [
-                tf_keras.layers.Dense(units, "relu")
-                for units in deep_fm.HIDDEN_UNITS
-            ]
+            [tf_keras.layers.Dense(units, "relu") for units in deep_fm.HIDDEN_UNITS]
             + [tf_keras.layers.Dense(1)]
         )
 

@@ -63,4 +63,6 @@ def open_cases(options: Options) -> Cases:
             for case in options.cases()
         },
         versions={"tensorflow": tf.__version__, "keras": keras.__version__},
+        # Its steps are slow, and cost the same whatever the batch.
+        warm_up=3,
     )

@@ -85,8 +85,7 @@ def open_cases(options: Options) -> Cases:
     limit_threads(options.threads)
     return Cases(
         steps={
-            case.name: MAKERS[case.optimizer](case.workload)
-            for case in options.cases()
+            case.name: MAKERS[case.optimizer](case.workload) for case in options.cases()
         },
         versions={"tensorflow": tf.__version__},
     )

@@ -82,4 +82,7 @@ def open_cases(options: Options) -> Cases:
     return Cases(
         steps=steps,
         versions={"tensorflow": tf.__version__, "keras": keras.__version__},
+        facts=lambda: {
+            "rows": {"/".join(key): layer.size() for key, layer in layers.items()}
+        },
     )

@@ -37,12 +37,13 @@ def make_layer(name: str, dim: int, num_rows: int) -> de.keras.layers.Embedding:
         dim,
         initializer=tf.random_normal_initializer(stddev=0.05),
         devices=["/CPU:0"],
-        init_capacity=2 * num_rows,
+        init_capacity=num_rows,
         name=name,
     )
+    rows = tf.random.normal((ROWS_AT_ONCE, dim), stddev=0.05)
     for start in range(0, num_rows, ROWS_AT_ONCE):
         keys = np.arange(start, min(start + ROWS_AT_ONCE, num_rows))
-        layer.params.upsert(keys, tf.random.normal((keys.size, dim), stddev=0.05))
+        layer.params.upsert(keys, rows[: keys.size])
     return layer
 
 

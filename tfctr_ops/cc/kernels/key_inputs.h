@@ -1,4 +1,5 @@
-// The two inputs that make up a batch of keys, checked.
+// Inputs of kernels, checked: the two that make up a batch of keys, and scalars.
+// Shape functions see static shapes only, and eager calls skip them.
 
 #ifndef TFCTR_OPS_CC_KERNELS_KEY_INPUTS_H_
 #define TFCTR_OPS_CC_KERNELS_KEY_INPUTS_H_
@@ -34,6 +35,20 @@ inline absl::Status KeysFromInputs(tensorflow::OpKernelContext* ctx, int index,
         "Received: ",
         keys->n, " ids, ", keys->num_features, " features."));
   }
+  return absl::OkStatus();
+}
+
+// Reads the scalar input `index`, which messages call `name`.
+template <typename T>
+absl::Status ScalarFromInput(tensorflow::OpKernelContext* ctx, int index,
+                             const char* name, T* value) {
+  const tensorflow::Tensor& tensor = ctx->input(index);
+  if (tensor.dims() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`", name, "` must be a scalar. Received: ", name,
+                     ".shape=", tensor.shape().DebugString(), "."));
+  }
+  *value = tensor.scalar<T>()();
   return absl::OkStatus();
 }
 

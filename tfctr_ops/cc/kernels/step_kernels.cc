@@ -18,7 +18,8 @@ namespace tf = ::tensorflow;
 // of another moment.
 absl::Status CheckStep(tf::OpKernelContext* ctx, int index,
                        EmbeddingStore* store) {
-  const int64_t expected = ctx->input(index).scalar<int64_t>()();
+  int64_t expected;
+  TF_RETURN_IF_ERROR(ScalarFromInput(ctx, index, "expected_step", &expected));
   const int64_t step = store->step();
   if (expected < 0 || expected == step) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -86,11 +87,20 @@ class UpdateOp : public tf::OpKernel {
     OP_REQUIRES_OK(
         ctx, tf::LookupResource(ctx, tf::HandleFromInput(ctx, 0), &resource));
     EmbeddingStore* store = resource->store.get();
-    const auto* variant =
-        ctx->input(1).scalar<tf::Variant>()().get<TicketVariant>();
+    tf::Variant input;
+    OP_REQUIRES_OK(ctx, ScalarFromInput(ctx, 1, "ticket", &input));
+    const auto* variant = input.get<TicketVariant>();
     OP_REQUIRES(ctx, variant != nullptr && variant->ticket != nullptr,
-                absl::InvalidArgumentError(
-                    "`ticket` must come from EmbeddingStoreLookup."));
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`ticket` must come from EmbeddingStoreLookup. Received: a "
+                    "variant of type ",
+                    input.TypeName(), ".")));
+    const EmbeddingStore& asked = variant->ticket->store();
+    OP_REQUIRES(ctx, &asked == store,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`ticket` must come from a lookup in the same store, table '",
+                    store->options().name, "'. Received: a ticket of table '",
+                    asked.options().name, "'.")));
     // Owned by the store until it has been applied.
     auto gradients = std::make_shared<tf::Tensor>(ctx->input(2));
     const tf::TensorShape expected(
@@ -100,7 +110,9 @@ class UpdateOp : public tf::OpKernel {
                     "`gradients` must have one row per looked up key: shape ",
                     expected.DebugString(), ". Received: gradients.shape=",
                     gradients->shape().DebugString(), ".")));
-    const float learning_rate = ctx->input(3).scalar<float>()();
+    float learning_rate;
+    OP_REQUIRES_OK(ctx,
+                   ScalarFromInput(ctx, 3, "learning_rate", &learning_rate));
     tf::Tensor* step = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({}), &step));
     DeviceExecutor executor(ctx, resource->num_threads);

@@ -128,8 +128,9 @@ class ImportOp final : public StoreKernel {
         ints(1), const_cast<int32_t*>(ctx->input(2).flat<int32_t>().data()),
         const_cast<float*>(ctx->input(3).flat<float>().data()), ints(4),
         ints(5)};
-    return ToTensorFlow(store->Import(
-        n, rows, ctx->input(6).scalar<int64_t>()(), executor));
+    int64_t step;
+    TF_RETURN_IF_ERROR(ScalarFromInput(ctx, 6, "step", &step));
+    return ToTensorFlow(store->Import(n, rows, step, executor));
   }
 };
 

@@ -5,7 +5,7 @@
 //
 //   state    = Mix64(feature_seed + Mix64(id))
 //   bits[c]  = Mix32(Mix32(low32(state) + c * 0x9e3779b9) ^ high32(state))
-//   u[c]     = (bits[c] >> 8) * 2^-24 + 2^-25            in (0, 1)
+//   u[c]     = (bits[c] >> 9) * 2^-23 + 2^-24            in (0, 1), exact
 //   uniform            minval + (maxval - minval) * u
 //   normal             mean + stddev * Phi^-1(u)
 //   truncated normal   mean + stddev * Phi^-1(Phi(-2) + u * (Phi(2) - Phi(-2)))

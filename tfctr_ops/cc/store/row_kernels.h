@@ -19,6 +19,10 @@ namespace tfctr {
 struct RowKernels {
   const char* level;
 
+  // Copies `dim` floats from from[i] to rows[positions[i]], for i in [0, n).
+  void (*copy)(const float* const* from, const int32_t* positions, int64_t n,
+               int64_t dim, float* rows);
+
   // Adds gradients[positions[i]] to sums[places[i]], for i in [0, n), in order.
   // Rows of `gradients` and `sums` are `dim` floats.
   void (*accumulate)(const float* gradients, const int32_t* positions,

@@ -20,6 +20,22 @@ namespace TFCTR_CPU_LEVEL {
   } while (false)
 
 template <int kLanes>
+inline void CopyBlock(const float* __restrict from, float* __restrict to) {
+  for (int i = 0; i < kLanes; ++i) to[i] = from[i];
+}
+
+void Copy(const float* const* from, const int32_t* positions, int64_t n,
+          int64_t dim, float* rows) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float* source = from[i];
+    float* to = rows + positions[i] * dim;
+#define TFCTR_BODY(lanes, c) CopyBlock<lanes>(source + c, to + c)
+    TFCTR_FOR_EACH_BLOCK(dim, c, TFCTR_BODY);
+#undef TFCTR_BODY
+  }
+}
+
+template <int kLanes>
 inline void AddBlock(const float* __restrict from, float* __restrict to) {
   for (int i = 0; i < kLanes; ++i) to[i] += from[i];
 }
@@ -244,8 +260,8 @@ int64_t Update(const SparseOptimizer& optimizer, const UpdateStep& step,
 #undef TFCTR_FOR_EACH_BLOCK
 
 extern const RowKernels kRowKernels;
-const RowKernels kRowKernels = {TFCTR_CPU_LEVEL_NAME, Accumulate, Update,
-                                AllWithin};
+const RowKernels kRowKernels = {TFCTR_CPU_LEVEL_NAME, Copy, Accumulate,
+                                Update, AllWithin};
 
 }  // namespace TFCTR_CPU_LEVEL
 }  // namespace tfctr

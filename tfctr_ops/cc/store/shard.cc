@@ -1,28 +1,21 @@
 #include "tfctr_ops/cc/store/shard.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace tfctr {
 namespace {
 
-// Keys are worked off in groups, in three passes: start loading their places in
-// the index; walk there and start loading their rows; use the rows. The loads of
-// a group overlap, so the batch runs at the memory's throughput and not at its
-// latency.
+// Keys pass through three stages, a group at a time: start loading their places
+// in the index; walk there and start loading their rows; use the rows. While one
+// group is used, the loads of the next two are under way, so a batch runs at the
+// memory's throughput and not at its latency.
 constexpr int64_t kGroup = 16;
 
 constexpr uint32_t kMaxScore = 3;
 
-void CopyFloats(const float* from, int64_t n, float* to) {
-  int64_t c = 0;
-  for (; c + 16 <= n; c += 16) std::memcpy(to + c, from + c, 64);
-  for (; c + 4 <= n; c += 4) std::memcpy(to + c, from + c, 16);
-  for (; c < n; ++c) to[c] = from[c];
-}
-
 void PrefetchRow(const std::byte* row, int64_t bytes) {
   for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b);
+  __builtin_prefetch(row + bytes - 1);  // Rows start anywhere in a cache line.
 }
 
 }  // namespace
@@ -31,12 +24,9 @@ Shard::Shard(const StoreOptions& options, const RowLayout& layout,
              int64_t chunk_bytes, Arena* arena)
     : options_(options),
       layout_(layout),
+      kernels_(BestRowKernels()),
       index_(arena),
       rows_(layout, chunk_bytes, arena) {}
-
-void Shard::CopyWeights(uint32_t slot, float* to) const {
-  CopyFloats(RowLayout::Weights(rows_.Row(slot)), layout_.dim(), to);
-}
 
 uint32_t Shard::TagOf(const RowHeader& header) const {
   return IndexTag(HashKey(options_.salt(), header.feature, header.id),
@@ -50,80 +40,93 @@ uint32_t Shard::Find(const PlacedKey& key) const {
   return kNoSlot;
 }
 
-void Shard::Read(const PlacedKey* keys, int64_t n, float* rows) const {
-  const int64_t dim = layout_.dim();
-  const int64_t read_bytes = static_cast<int64_t>(sizeof(RowHeader)) + dim * 4;
-  KeyIndex::Cursor cursors[kGroup];
-  for (int64_t start = 0; start < n; start += kGroup) {
-    const int64_t size = std::min(kGroup, n - start);
-    for (int64_t i = 0; i < size; ++i) index_.Prefetch(keys[start + i].tag);
-    for (int64_t i = 0; i < size; ++i) {
-      cursors[i] = index_.Find(keys[start + i].tag);
-      if (cursors[i].found()) {
-        PrefetchRow(rows_.Row(cursors[i].slot()), read_bytes);
+template <typename Use>
+void Shard::ForEachGroup(const PlacedKey* keys, int64_t n, Use use) const {
+  const int64_t read_bytes =
+      static_cast<int64_t>(sizeof(RowHeader)) + layout_.dim() * 4;
+  KeyIndex::Cursor cursors[2][kGroup];
+  uint32_t slots[kGroup];
+  const int64_t num_groups = (n + kGroup - 1) / kGroup;
+  const auto end = [&](int64_t group) {
+    return std::min(n, (group + 1) * kGroup);
+  };
+  for (int64_t g = 0; g < num_groups + 2; ++g) {
+    if (g < num_groups) {
+      for (int64_t i = g * kGroup; i < end(g); ++i) index_.Prefetch(keys[i].tag);
+    }
+    if (g >= 1 && g <= num_groups) {
+      KeyIndex::Cursor* cursor = cursors[(g - 1) & 1];
+      for (int64_t i = (g - 1) * kGroup; i < end(g - 1); ++i, ++cursor) {
+        *cursor = index_.Find(keys[i].tag);
+        if (cursor->found()) PrefetchRow(rows_.Row(cursor->slot()), read_bytes);
       }
     }
-    for (int64_t i = 0; i < size; ++i) {
-      const PlacedKey& key = keys[start + i];
-      float* to = rows + key.position * dim;
-      auto c = cursors[i];
-      while (c.found() && !rows_.Header(c.slot())->Is(key.feature, key.id)) {
-        c = index_.FindNext(c);
+    if (g >= 2) {
+      const int64_t start = (g - 2) * kGroup;
+      const int64_t size = end(g - 2) - start;
+      const KeyIndex::Cursor* cursor = cursors[(g - 2) & 1];
+      for (int64_t i = 0; i < size; ++i, ++cursor) {
+        const PlacedKey& key = keys[start + i];
+        const bool is_key =
+            cursor->found() &&
+            rows_.Header(cursor->slot())->Is(key.feature, key.id);
+        // Else it is absent, has the tag of another key, or was inserted since.
+        slots[i] = is_key ? cursor->slot() : Find(key);
       }
-      if (c.found() && rows_.Header(c.slot())->known) {
-        CopyWeights(c.slot(), to);
-      } else {
-        CopyFloats(options_.default_row.data(), dim, to);
-      }
+      use(start, size, slots);
     }
   }
 }
 
-int64_t Shard::Resolve(ShardBatch* batch, bool insert, float* rows) {
-  const int64_t dim = layout_.dim();
-  const int64_t read_bytes = static_cast<int64_t>(sizeof(RowHeader)) + dim * 4;
-  const bool keeps_score = options_.eviction_policy != EvictionPolicy::kNone;
-  std::vector<const PlacedKey*> absent;
-  KeyIndex::Cursor cursors[kGroup];
-  batch->num_distinct = 0;
-  for (int64_t start = 0; start < batch->size; start += kGroup) {
-    const PlacedKey* keys = batch->keys + start;
-    const int64_t size = std::min(kGroup, batch->size - start);
-    for (int64_t i = 0; i < size; ++i) index_.Prefetch(keys[i].tag);
+void Shard::Read(const PlacedKey* keys, int64_t n, float* rows) const {
+  const float* from[kGroup];
+  int32_t positions[kGroup];
+  ForEachGroup(keys, n, [&](int64_t start, int64_t size, uint32_t* slots) {
     for (int64_t i = 0; i < size; ++i) {
-      cursors[i] = index_.Find(keys[i].tag);
-      if (cursors[i].found()) {
-        PrefetchRow(rows_.Row(cursors[i].slot()), read_bytes);
-      }
+      const bool known = slots[i] != kNoSlot && rows_.Header(slots[i])->known;
+      from[i] = known ? RowLayout::Weights(rows_.Row(slots[i]))
+                      : options_.default_row.data();
+      positions[i] = keys[start + i].position;
     }
-    for (int64_t i = 0; i < size; ++i) {
-      uint32_t slot;
-      if (cursors[i].found() && rows_.Header(cursors[i].slot())
-                                    ->Is(keys[i].feature, keys[i].id)) {
-        slot = cursors[i].slot();
-      } else {
-        // Not there, another key with this tag, or inserted a moment ago.
+    kernels_.copy(from, positions, size, layout_.dim(), rows);
+  });
+}
+
+int64_t Shard::Resolve(ShardBatch* batch, bool insert, float* rows) {
+  const bool keeps_score = options_.eviction_policy != EvictionPolicy::kNone;
+  const PlacedKey* const keys = batch->keys;
+  std::vector<const PlacedKey*> absent;
+  const float* from[kGroup];
+  int32_t positions[kGroup];
+  int64_t num_distinct = 0;
+  ForEachGroup(keys, batch->size, [&](int64_t start, int64_t size,
+                                      uint32_t* slots) {
+    int64_t num_found = 0;
+    for (int64_t i = start; i < start + size; ++i) {
+      uint32_t slot = slots[i - start];
+      if (slot == kNoSlot && insert) {
+        // The same key may stand in this group twice.
         slot = Find(keys[i]);
+        if (slot == kNoSlot) slot = Insert(keys[i]);
       }
       if (slot == kNoSlot) {
-        if (!insert) {
-          batch->places[start + i] = -1;
-          absent.push_back(&keys[i]);
-          continue;
-        }
-        slot = Insert(keys[i]);
+        batch->places[i] = -1;
+        absent.push_back(&keys[i]);
+        continue;
       }
-      const int64_t before = batch->num_distinct;
-      batch->places[start + i] =
-          PlaceOf(slot, batch->slots, &batch->num_distinct);
-      if (batch->num_distinct > before) {
-        batch->firsts[before] = static_cast<int32_t>(start + i);
+      const int64_t before = num_distinct;
+      batch->places[i] = PlaceOf(slot, batch->slots, &num_distinct);
+      if (num_distinct > before) {
+        batch->firsts[before] = static_cast<int32_t>(i);
         RowHeader* header = rows_.Header(slot);
         if (keeps_score && header->score < kMaxScore) ++header->score;
       }
-      CopyWeights(slot, rows + keys[i].position * dim);
+      from[num_found] = RowLayout::Weights(rows_.Row(slot));
+      positions[num_found++] = keys[i].position;
     }
-  }
+    kernels_.copy(from, positions, num_found, layout_.dim(), rows);
+  });
+  batch->num_distinct = num_distinct;
   if (absent.empty()) return 0;
   const auto order = [](const PlacedKey* a, const PlacedKey* b) {
     return a->id != b->id ? a->id < b->id : a->feature < b->feature;
@@ -146,7 +149,8 @@ void Shard::InsertAbsent(ShardBatch* batch, float* rows) {
     if (batch->num_distinct > before) {
       batch->firsts[before] = static_cast<int32_t>(i);
     }
-    CopyWeights(slot, rows + key.position * layout_.dim());
+    const float* from = RowLayout::Weights(rows_.Row(slot));
+    kernels_.copy(&from, &key.position, 1, layout_.dim(), rows);
   }
 }
 

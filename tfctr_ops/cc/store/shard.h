@@ -13,6 +13,7 @@
 #include "tfctr_ops/cc/store/arena.h"
 #include "tfctr_ops/cc/store/key_index.h"
 #include "tfctr_ops/cc/store/ram_tier.h"
+#include "tfctr_ops/cc/store/row_kernels.h"
 #include "tfctr_ops/cc/store/store_options.h"
 
 namespace tfctr {
@@ -104,12 +105,17 @@ class Shard {
   int64_t evicted() const { return evicted_; }
 
  private:
+  // Calls use(start, size, slots) for every group of keys in order, where
+  // slots[i] belongs to keys[start + i], or is kNoSlot. `use` may insert keys.
+  template <typename Use>
+  void ForEachGroup(const PlacedKey* keys, int64_t n, Use use) const;
+
   void Release(uint32_t slot);
   uint32_t TagOf(const RowHeader& header) const;
-  void CopyWeights(uint32_t slot, float* to) const;
 
   const StoreOptions& options_;
   const RowLayout& layout_;
+  const RowKernels& kernels_;
   std::mutex mutex_;
   KeyIndex index_;
   RamTier rows_;

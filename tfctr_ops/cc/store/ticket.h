@@ -61,6 +61,8 @@ class Ticket {
 
   // Keys of the lookup, absent ones included: the rows its gradient must have.
   int64_t num_keys() const { return num_keys_; }
+  // The store that was asked, which alone can take the gradient.
+  const EmbeddingStore& store() const { return *store_; }
 
  private:
   friend class EmbeddingStore;

@@ -1,0 +1,7 @@
+"""Runs the command line: `python -m tfctr`."""
+
+import sys
+
+from tfctr.cli import main
+
+sys.exit(main())

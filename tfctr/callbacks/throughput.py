@@ -1,0 +1,70 @@
+"""Examples per second, in the progress bar and for the report."""
+
+import time
+from typing import Any
+
+from tfctr.callbacks.training_guard import TrainingGuard
+
+
+class Throughput(TrainingGuard):
+    """Adds `examples_per_second` to the logs of every batch and epoch.
+
+    The time of validation, and of the first batches, which trace the model, does not
+    count.
+
+    Args:
+        batch_size: Integer. Examples in a batch.
+        warm_up_batches: Integer. How many of the first batches do not count.
+
+    Example:
+
+    >>> Throughput(batch_size=1024).examples_per_second
+    0.0
+    """
+
+    def __init__(self, batch_size: int, warm_up_batches: int = 5) -> None:
+        super().__init__()
+        if batch_size < 1:
+            raise ValueError(
+                "`batch_size` must be a positive integer. "
+                f"Received: batch_size={batch_size}."
+            )
+        self.batch_size = batch_size
+        self.warm_up_batches = warm_up_batches
+        self._num_batches = 0
+        self._counted_batches = 0
+        self._seconds = 0.0
+        self._last: float | None = None
+
+    @property
+    def examples_per_second(self) -> float:
+        """The mean over all batches that count; 0 before there is one."""
+        if self._seconds == 0.0:
+            return 0.0
+        return self._counted_batches * self.batch_size / self._seconds
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._last = None
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._last = None
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        now = time.perf_counter()
+        # With steps_per_execution, one call ends several batches.
+        ended = batch + 1 - self._num_batches
+        self._num_batches = batch + 1
+        if self._last is not None and self._counts_from(batch):
+            self._counted_batches += ended if ended > 0 else batch + 1
+            self._seconds += now - self._last
+        self._last = now
+        if logs is not None:
+            logs["examples_per_second"] = self.examples_per_second
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._num_batches = 0
+        if logs is not None:
+            logs["examples_per_second"] = self.examples_per_second
+
+    def _counts_from(self, batch: int) -> bool:
+        return self._counted_batches > 0 or batch >= self.warm_up_batches

@@ -1,0 +1,83 @@
+"""The command line. It parses arguments and calls; it holds no logic."""
+
+import argparse
+import importlib
+import json
+import pathlib
+from collections.abc import Sequence
+
+BENCHES = ("step", "scale", "grow", "fit")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit code.
+
+    Args:
+        arguments: Strings. `None` means those of the process.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except ValueError as error:
+        print(f"tfctr: {error}")
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tfctr", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    train = commands.add_parser("train", help="train a model from a TOML file")
+    train.add_argument("config", help="TOML file; see examples/")
+    train.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        dest="overrides",
+        help="override an entry of the file; may be repeated",
+    )
+    train.add_argument("--json", metavar="FILE", help="write the results there")
+    train.set_defaults(run=_train)
+
+    bench = commands.add_parser("bench", help="measure, beside the peers")
+    bench.add_argument("what", choices=BENCHES)
+    bench.add_argument("--json", metavar="FILE", help="write the results there")
+    bench.set_defaults(run=_bench)
+    return parser
+
+
+def _train(options: argparse.Namespace) -> int:
+    # Imported here, so that `--help` does not wait for TensorFlow.
+    from tfctr import training
+    from tfctr.config import TrainConfig
+
+    config = TrainConfig.load(options.config, options.overrides)
+    _check_json(options.json)
+    result = training.train(config)
+    print(training.report(result))
+    _write_json(options.json, result)
+    return 0
+
+
+def _bench(options: argparse.Namespace) -> int:
+    bench = importlib.import_module(f"tfctr.bench.{options.what}")
+    _check_json(options.json)
+    result = bench.run()
+    print(bench.table(result))
+    _write_json(options.json, result)
+    return 0
+
+
+def _check_json(path: str | None) -> None:
+    """Finds out before the work, not after it."""
+    if path is not None and not pathlib.Path(path).absolute().parent.is_dir():
+        raise ValueError(
+            "--json must name a file in a directory that exists. "
+            f"Received: --json {path}."
+        )
+
+
+def _write_json(path: str | None, result: object) -> None:
+    if path is not None:
+        pathlib.Path(path).write_text(json.dumps(result, indent=2) + "\n")

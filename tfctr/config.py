@@ -1,0 +1,209 @@
+"""`TrainConfig`: everything that a training run is told, from TOML."""
+
+import dataclasses
+import difflib
+import pathlib
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where the examples come from.
+
+    Args:
+        kind: String. `"movielens"` or `"synthetic"`.
+        path: String. Directory of the MovieLens files.
+        on_bad_line: String. `"raise"` or `"skip"`.
+        num_examples: Integer. Of the synthetic log.
+        fields: Integer. Id columns of the synthetic log.
+        ids_per_field: Integer. Distinct ids of each column.
+        num_dense: Integer. Dense columns of the synthetic log.
+        seed: Integer. Of the synthetic log.
+    """
+
+    kind: str = "synthetic"
+    path: str = ""
+    on_bad_line: str = "raise"
+    num_examples: int = 1_000_000
+    fields: int = 8
+    ids_per_field: int = 20_000
+    num_dense: int = 0
+    seed: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """What is trained.
+
+    Args:
+        name: String. `"deep_fm"`.
+        embedding: String. `"dynamic"`, tables that grow with the ids, or `"static"`,
+            `keras.layers.Embedding` over vocabularies, as a baseline.
+        dim: Integer. Width of the vectors.
+        hidden_units: List of integers. Widths of the layers of the MLP.
+        dropout: Float. Share of hidden units that training drops.
+    """
+
+    name: str = "deep_fm"
+    embedding: str = "dynamic"
+    dim: int = 16
+    hidden_units: tuple[int, ...] = (128, 128)
+    dropout: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TablesConfig:
+    """The dynamic tables.
+
+    Args:
+        optimizer: String. `"sgd"`, `"adagrad"`, `"rowwise_adagrad"`, `"adam"`,
+            `"rowwise_adam"`, `"adamw"` or `"ftrl"`.
+        learning_rate: Float.
+        ram: String. Budget of rows in memory such as `"4GB"`; empty for no limit.
+        eviction_policy: String. `"none"` or `"clock"`.
+    """
+
+    optimizer: str = "adam"
+    learning_rate: float = 0.001
+    ram: str = ""
+    eviction_policy: str = "none"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """How it is trained.
+
+    Args:
+        epochs: Integer.
+        batch_size: Integer.
+        learning_rate: Float. Of Adam on the dense weights.
+        seed: Integer. Of weights, rows, dropout and the order of the examples.
+        steps_per_execution: Integer. Batches in one call of the compiled step.
+        directory: String. Where the model is saved.
+    """
+
+    epochs: int = 3
+    batch_size: int = 1024
+    learning_rate: float = 0.001
+    seed: int = 1
+    steps_per_execution: int = 1
+    directory: str = "runs/latest"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """A training run: the sections of the TOML file.
+
+    Args:
+        data: `DataConfig`.
+        model: `ModelConfig`.
+        tables: `TablesConfig`.
+        run: `RunConfig`.
+
+    Example:
+
+    >>> TrainConfig.from_dict({"model": {"dim": 8}}, ["run.epochs=1"]).model.dim
+    8
+    """
+
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    tables: TablesConfig = TablesConfig()
+    run: RunConfig = RunConfig()
+
+    @classmethod
+    def load(cls, path: str, overrides: Iterable[str] = ()) -> "TrainConfig":
+        """Reads a TOML file.
+
+        Args:
+            path: String.
+            overrides: Strings `section.key=value`, which win over the file.
+
+        Raises:
+            ValueError: If the file or an override cannot be read, or names what does
+                not exist.
+        """
+        file = pathlib.Path(path)
+        if not file.is_file():
+            raise ValueError(
+                f"The configuration must be a TOML file. Received: {path}, which is no "
+                "file. Examples are in the folder examples/."
+            )
+        try:
+            sections = tomllib.loads(file.read_text())
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{path} is not TOML: {error}.") from error
+        return cls.from_dict(sections, overrides)
+
+    @classmethod
+    def from_dict(
+        cls, sections: Mapping[str, Any], overrides: Iterable[str] = ()
+    ) -> "TrainConfig":
+        """Makes a config from nested dicts; see `load`."""
+        merged = {name: dict(section) for name, section in sections.items()}
+        for override in overrides:
+            section, key, value = _parse_override(override)
+            merged.setdefault(section, {})[key] = value
+        return _build(cls, merged, "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns nested dicts from which `from_dict` makes an equal config."""
+        return dataclasses.asdict(self)
+
+
+def _parse_override(override: str) -> tuple[str, str, Any]:
+    name, equals, text = override.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not equals or not dot or not key:
+        raise ValueError(
+            "An override must look like section.key=value, for example "
+            f"run.epochs=3. Received: {override!r}."
+        )
+    try:
+        return section, key, tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return section, key, text  # A string without quotes, as shells leave it.
+
+
+def _build(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
+    hints = typing.get_type_hints(kind)
+    arguments = {}
+    for name, value in values.items():
+        if name not in hints:
+            close = difflib.get_close_matches(name, hints, n=1)
+            guess = f" Did you mean '{prefix}{close[0]}'?" if close else ""
+            raise ValueError(
+                f"The configuration has no '{prefix}{name}'. Known here: "
+                f"{', '.join(prefix + known for known in hints)}.{guess}"
+            )
+        arguments[name] = _convert(value, hints[name], f"{prefix}{name}")
+    return kind(**arguments)
+
+
+def _convert(value: Any, hint: Any, name: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ValueError(
+                f"'{name}' must be a section of the configuration. "
+                f"Received: {name}={value!r}. Write [{name}] on a line of its own."
+            )
+        return _build(typing.cast(type, hint), value, f"{name}.")
+    if isinstance(hint, types.GenericAlias):
+        if isinstance(value, list) and all(type(item) is int for item in value):
+            return tuple(value)
+        expected = "a list of integers"
+    elif hint is float:
+        if type(value) in (int, float):
+            return float(value)
+        expected = "a number"
+    else:
+        if type(value) is hint:
+            return value
+        expected = {int: "an integer", str: "a string"}[hint]
+    raise ValueError(f"'{name}' must be {expected}. Received: {name}={value!r}.")

@@ -1,0 +1,48 @@
+"""The rows of a table, for other programs."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_layers import DynamicEmbedding
+
+
+def vectors(
+    layer: DynamicEmbedding, batch_size: int = 1 << 16
+) -> Iterator[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+    """Yields the vectors of all ids that were trained or written.
+
+    Use it to build a nearest-neighbour index, or to hand pretrained vectors to another
+    model by `DynamicEmbedding.write_rows`. Ids that were strings come as their
+    fingerprints.
+
+    Args:
+        layer: `DynamicEmbedding` that has been built.
+        batch_size: Integer. How many rows are handed out at most at a time.
+
+    Yields:
+        The name of the feature (`table/feature`), ids `(n,)` and vectors `(n, dim)`.
+
+    Raises:
+        ValueError: If the layer is not built or `batch_size` not positive.
+
+    Example:
+
+    >>> table = TableConfig("ads", dim=2, optimizer=keras.optimizers.SGD())
+    >>> layer = DynamicEmbedding(FeatureConfig(table))
+    >>> _ = layer(np.array([7]))
+    >>> layer.write_rows([7, 9], [[1.0, 2.0], [3.0, 4.0]])
+    >>> [(ids.tolist(), rows.tolist()) for _, ids, rows in vectors(layer)]
+    [([7, 9], [[1.0, 2.0], [3.0, 4.0]])]
+    """
+    if not layer.built:
+        raise ValueError(
+            f"Layer '{layer.name}' has no table yet. Call it once, or build the model, "
+            "before exporting its vectors."
+        )
+    if batch_size < 1:
+        raise ValueError(
+            f"`batch_size` must be a positive integer. Received: batch_size={batch_size}."
+        )
+    yield from layer.export(batch_size)

@@ -1,0 +1,204 @@
+"""Trains a model from a `TrainConfig`, and says how it went."""
+
+import json
+import pathlib
+import resource
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from keras_layers import DynamicEmbedding, TieredStorage
+from keras_layers.storage.byte_size import format_bytes
+from tfctr.callbacks import Throughput, check_callbacks
+from tfctr.config import TablesConfig, TrainConfig
+from tfctr.data import ClickLog, MovieLens, SyntheticClickLog
+from tfctr.metrics import auc, log_loss
+from tfctr.models import DeepFM, DynamicTables, FeatureVectors, StaticTables
+from tfctr.optimizers import RowwiseAdagrad, RowwiseAdam
+
+_OPTIMIZERS = {
+    "sgd": keras.optimizers.SGD,
+    "adagrad": keras.optimizers.Adagrad,
+    "rowwise_adagrad": RowwiseAdagrad,
+    "adam": keras.optimizers.Adam,
+    "rowwise_adam": RowwiseAdam,
+    "adamw": keras.optimizers.AdamW,
+    "ftrl": keras.optimizers.Ftrl,
+}
+_EVALUATION_BATCH = 8192
+
+
+def train(config: TrainConfig) -> dict[str, Any]:
+    """Trains, evaluates on the whole test split, and saves the model.
+
+    Args:
+        config: `TrainConfig`.
+
+    Returns:
+        JSON-able dict: `auc`, `log_loss`, `examples_per_second`, `rows`, `best_auc` and
+        `best_log_loss` where the teacher is known, `peak_memory_bytes`, `tables`,
+        `model_path` and the `config`.
+
+    Raises:
+        ValueError: If the config asks for what does not exist.
+    """
+    keras.utils.set_random_seed(config.run.seed)
+    log = open_log(config)
+    model = build_model(config, log.features, log)
+    model.compile(
+        keras.optimizers.Adam(config.run.learning_rate),
+        "binary_crossentropy",
+        metrics=[keras.metrics.AUC(name="auc")],
+        steps_per_execution=config.run.steps_per_execution,
+    )
+    throughput = Throughput(config.run.batch_size)
+    check_callbacks([throughput], model)
+    batches = log.batches(
+        "train", config.run.batch_size, seed=config.run.seed, epochs=config.run.epochs
+    )
+    model.fit(
+        batches.prefetch(2),
+        epochs=config.run.epochs,
+        steps_per_epoch=log.steps_per_epoch("train", config.run.batch_size),
+        shuffle=False,  # The log shuffles by itself, and can resume.
+        callbacks=[throughput],
+        # A bar for people, a line per epoch for files.
+        verbose=1 if sys.stdout.isatty() else 2,
+    )
+    labels, probabilities = predict_split(model, log, "test")
+    result = {
+        "auc": auc(labels, probabilities),
+        "log_loss": log_loss(labels, probabilities),
+        "examples_per_second": throughput.examples_per_second,
+        **_best_reachable(log),
+        **_table_counts(model),
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "model_path": str(_save(model, config)),
+        "config": config.to_dict(),
+    }
+    return result
+
+
+def open_log(config: TrainConfig) -> ClickLog:
+    """Returns the click log that the config names."""
+    data = config.data
+    if data.kind == "movielens":
+        if not data.path:
+            raise ValueError(
+                "'data.path' must name the directory of the MovieLens 1M files. "
+                "Received: data.path=''. Say --set data.path=path/to/ml-1m."
+            )
+        return MovieLens(data.path, on_bad_line=data.on_bad_line)
+    if data.kind == "synthetic":
+        return SyntheticClickLog(
+            num_examples=data.num_examples,
+            fields=data.fields,
+            ids_per_field=data.ids_per_field,
+            num_dense=data.num_dense,
+            seed=data.seed,
+        )
+    raise ValueError(
+        "'data.kind' must be one of 'movielens', 'synthetic'. "
+        f"Received: data.kind={data.kind!r}."
+    )
+
+
+def build_model(config: TrainConfig, features: Any, log: ClickLog) -> keras.Model:
+    """Returns the model that the config names, not yet compiled."""
+    model = config.model
+    if model.name != "deep_fm":
+        raise ValueError(
+            f"'model.name' must be 'deep_fm'. Received: model.name={model.name!r}."
+        )
+    vectors: FeatureVectors
+    if model.embedding == "dynamic":
+        vectors = _dynamic_tables(config.tables)
+    elif model.embedding == "static":
+        ids = [feature.name for feature in features if not feature.is_dense]
+        vectors = StaticTables({name: log.vocabulary(name) for name in ids})
+    else:
+        raise ValueError(
+            "'model.embedding' must be one of 'dynamic', 'static'. "
+            f"Received: model.embedding={model.embedding!r}."
+        )
+    return DeepFM(features, vectors, model.dim, model.hidden_units, model.dropout)
+
+
+def predict_split(
+    model: keras.Model, log: ClickLog, split: str
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Returns labels and predicted probabilities of a whole split, each `(n,)`."""
+    labels, probabilities = [], []
+    for inputs, label in log.batches(split, _EVALUATION_BATCH):
+        labels.append(label.numpy())
+        probabilities.append(model.predict_on_batch(inputs)[:, 0])
+    return np.concatenate(labels), np.concatenate(probabilities)
+
+
+def report(result: dict[str, Any]) -> str:
+    """Returns a few lines that say how a training run went."""
+    best = result.get("best_auc")
+    of_best = f"   (best reachable {best:.4f})" if best is not None else ""
+    best_loss = result.get("best_log_loss")
+    of_best_loss = f"   (best reachable {best_loss:.4f})" if best_loss else ""
+    lines = {
+        "test AUC": f"{result['auc']:.4f}{of_best}",
+        "test log loss": f"{result['log_loss']:.4f}{of_best_loss}",
+        "throughput": f"{result['examples_per_second']:,.0f} examples/s",
+        "rows": f"{result['rows']:,}",
+        "memory": f"{format_bytes(result['peak_memory_bytes'])} at the peak, of which "
+        f"{format_bytes(result['table_bytes'])} tables",
+        "model": result["model_path"],
+    }
+    return "\n".join(f"  {name:<14}{text}" for name, text in lines.items())
+
+
+def _dynamic_tables(config: TablesConfig) -> DynamicTables:
+    if config.optimizer not in _OPTIMIZERS:
+        known = ", ".join(f"'{name}'" for name in _OPTIMIZERS)
+        raise ValueError(
+            f"'tables.optimizer' must be one of {known}. "
+            f"Received: tables.optimizer={config.optimizer!r}."
+        )
+    storage = TieredStorage(
+        ram=config.ram or None, eviction_policy=config.eviction_policy
+    )
+    optimizer = _OPTIMIZERS[config.optimizer](learning_rate=config.learning_rate)
+    return DynamicTables(optimizer, storage)
+
+
+def _best_reachable(log: ClickLog) -> dict[str, float]:
+    """Scores the true probabilities, where the log knows them."""
+    if not isinstance(log, SyntheticClickLog):
+        return {}
+    labels, probabilities = log.labels("test"), log.probabilities("test")
+    return {
+        "best_auc": auc(labels, probabilities),
+        "best_log_loss": log_loss(labels, probabilities),
+    }
+
+
+def _table_counts(model: keras.Model) -> dict[str, Any]:
+    tables = {
+        f"{layer.name}/{name}": stats
+        for layer in model.layers
+        if isinstance(layer, DynamicEmbedding)
+        for name, stats in layer.stats().items()
+    }
+    return {
+        "rows": sum(stats["known_rows"] for stats in tables.values()),
+        "table_bytes": sum(stats["memory_bytes"] for stats in tables.values()),
+        "tables": tables,
+    }
+
+
+def _save(model: keras.Model, config: TrainConfig) -> pathlib.Path:
+    directory = pathlib.Path(config.run.directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config.to_dict(), indent=2))
+    path = directory / "model.keras"
+    model.save(path)
+    return path
