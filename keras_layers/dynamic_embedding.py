@@ -40,8 +40,8 @@ class DynamicEmbedding(keras.layers.Layer):
     backward pass; the optimizer of `model.compile` never sees them.
 
     Outside training (`training=False`, `evaluate`, `predict`), and while
-    `trainable=False`, the layer only reads: ids that were never trained read the table's
-    default row.
+    `trainable=False`, the layer only reads: ids that were never trained read the
+    table's default row.
 
     All calls of the layer in one training step make one update of the table. A gradient
     tape moves the table even if it is asked for the gradients of other variables only:
@@ -329,8 +329,8 @@ class DynamicEmbedding(keras.layers.Layer):
         if tf.distribute.has_strategy():
             strategy = type(tf.distribute.get_strategy()).__name__
             raise ValueError(
-                f"Layer '{self.name}' does not run under a tf.distribute strategy: each "
-                "replica would move the rows by itself. Received: a scope of "
+                f"Layer '{self.name}' does not run under a tf.distribute strategy: "
+                "each replica would move the rows by itself. Received: a scope of "
                 f"{strategy}. Leave the scope; one process uses all its cores."
             )
 

@@ -64,8 +64,9 @@ def check_structure(shape: Any, single: bool, owner: str) -> None:
 def to_int64(ids: tf.Tensor, owner: str) -> tf.Tensor:
     """Returns integer or string ids as int64.
 
-    A uint64 keeps its 64 bits. Strings become their 64-bit farmhash fingerprint: among n distinct strings, the odds
-    that any two collide are about n² / 2⁶⁵, one in 37 for a billion strings.
+    A uint64 keeps its 64 bits. Strings become their 64-bit farmhash fingerprint: among
+    n distinct strings, the odds that any two collide are about n² / 2⁶⁵, one in 37 for
+    a billion strings.
 
     Args:
         ids: Tensor of any shape.
@@ -212,9 +213,10 @@ def _flatten_sparse(
 ) -> FlatIds:
     if config.combiner is None or inputs.shape.rank != 2:
         raise ValueError(
-            f"{owner} takes sparse ids of shape (batch, ids) together with a combiner. "
-            f"Received: shape {tuple(inputs.shape)}, combiner={config.combiner!r}. Give "
-            "the feature a combiner: 'sum', 'mean' or 'sqrtn'."
+            f"{owner} takes sparse ids of shape (batch, ids) together with a "
+            f"combiner. Received: shape {tuple(inputs.shape)}, combiner="
+            f"{config.combiner!r}. Give the feature a combiner: 'sum', 'mean' or "
+            "'sqrtn'."
         )
     if weights is not None:
         _assert_same_layout(weights.indices, inputs.indices, owner)

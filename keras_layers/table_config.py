@@ -96,8 +96,9 @@ class FeatureConfig:
             apart unless they name one `namespace`.
         combiner: String. `"sum"`, `"mean"` or `"sqrtn"` pools the ids of a bag into one
             vector; `None` keeps one vector per id.
-        padding_id: Integer, or string for string ids. An id that stands for nothing: it reads zeros, is masked,
-            and never enters the table. `None` if every id counts.
+        padding_id: Integer, or string for string ids. An id that stands for nothing: it
+            reads zeros, is masked, and never enters the table. `None` if every id
+            counts.
         namespace: String. Features of one table and namespace share the rows of equal
             ids. `None` means the feature's own name.
         per_column: Boolean. Whether each column of ids `(batch, columns)` is a feature

@@ -52,7 +52,7 @@ def load_groups(groups: Sequence[TableGroup], store: Any, layer: str) -> None:
     Raises:
         ValueError: If the saved tables do not fit.
     """
-    saved = []
+    saved: list[tuple[list[str], Rows, int]] = []
     while f"table_{len(saved)}_step" in store:
         saved.append(_read_table(store, len(saved)))
     fitting = [
@@ -214,6 +214,6 @@ def _check_columns(
     unknown = sorted(set(names) - set(group.features))
     if unknown:
         raise ValueError(
-            f"Layer '{layer}' has no features {unknown}, but the file has rows of them. "
-            f"Received: a layer with features {sorted(group.features)}."
+            f"Layer '{layer}' has no features {unknown}, but the file has rows of "
+            f"them. Received: a layer with features {sorted(group.features)}."
         )

@@ -70,17 +70,7 @@ class TieredStorage(Storage):
         return MemoryBudget(self._ram_bytes)
 
     def open(self, config: TableConfig, feature_seeds: Sequence[int]) -> "TieredTable":
-        store_config = StoreConfig(
-            table=config.name,
-            dim=config.dim,
-            optimizer=config.sparse_optimizer(),
-            initializer=config.row_initializer(),
-            feature_seeds=tuple(feature_seeds),
-            default_row=config.default_row or (0.0,) * config.dim,
-            eviction_policy=self._eviction_policy,
-            skip_bad_gradients=config.bad_gradients == "skip",
-            num_threads=self._num_threads,
-        )
+        store_config = self._store_config(config, feature_seeds)
         return TieredTable(EmbeddingStore(store_config, self._budget))
 
     def forecast(self, config: TableConfig, num_keys: int) -> Forecast:
@@ -89,8 +79,7 @@ class TieredStorage(Storage):
         Keys spread evenly over shards and index segments, and a segment splits when it
         is four fifths full, so memory follows from the number of keys alone.
         """
-        num_floats = config.dim + config.sparse_optimizer().num_slot_floats(config.dim)
-        row_bytes = 24 + (num_floats + num_floats % 2) * 4
+        row_bytes = self._store_config(config, feature_seeds=(0,)).row_bytes
         keys_per_shard = -(-num_keys // _NUM_SHARDS)
         segments = 1
         while segments * _SEGMENT_LIMIT < keys_per_shard:
@@ -115,6 +104,21 @@ class TieredStorage(Storage):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TieredStorage":
         return cls(**config)
+
+    def _store_config(
+        self, config: TableConfig, feature_seeds: Sequence[int]
+    ) -> StoreConfig:
+        return StoreConfig(
+            table=config.name,
+            dim=config.dim,
+            optimizer=config.sparse_optimizer(),
+            initializer=config.row_initializer(),
+            feature_seeds=tuple(feature_seeds),
+            default_row=config.default_row or (0.0,) * config.dim,
+            eviction_policy=self._eviction_policy,
+            skip_bad_gradients=config.bad_gradients == "skip",
+            num_threads=self._num_threads,
+        )
 
 
 class TieredTable(Table):

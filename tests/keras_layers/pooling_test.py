@@ -114,9 +114,7 @@ def test_weight_gradients_of_segments_are_finite_and_right(combiner):
     expected = weight_gradient(vectors, weights, combiner, upstream)
     if combiner == "sum":  # Linear, so that it has a slope at zero weight too.
         expected[-1] = vectors[-1] @ upstream[-1]
-    np.testing.assert_allclose(
-        gradient, np.concatenate(expected), rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(gradient, np.concatenate(expected), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("combiner", COMBINERS)

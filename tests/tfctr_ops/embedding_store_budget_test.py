@@ -121,13 +121,14 @@ def test_stores_share_what_is_left_of_a_budget(make_store):
 
 
 def test_stores_of_different_rows_share_a_budget_by_bytes(make_store):
-    budget = MemoryBudget(1000)
+    wide_row = make_store(dim=100).config.row_bytes
+    budget = MemoryBudget(wide_row + 18 * ROW + ROW - 1)
     narrow, wide = make_store(budget=budget), make_store(budget=budget, dim=100)
-    wide.lookup(keys(0, 1), FEATURE)  # 424 bytes, so 576 are left: 18 rows of 32.
+    wide.lookup(keys(0, 1), FEATURE)
     touch(narrow, keys(0, 18))
     with is_full("rows of 32 bytes"):
         narrow.lookup(keys(18, 19), FEATURE)
-    with is_full("rows of 424 bytes"):
+    with is_full(f"rows of {wide_row} bytes"):
         wide.lookup(keys(1, 2), FEATURE)
 
 

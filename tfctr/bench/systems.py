@@ -135,7 +135,11 @@ def tfra_growing() -> System:
 
 
 def deepctr() -> System:
-    home = peers_interpreter(".venv-peers-tf", "deepctr").with_huge_pages()
+    home = peers_interpreter(".venv-peers-tf", "deepctr")
+    # While it is imported it asks the package index for newer versions of itself. A
+    # proxy that is not there keeps the benchmark off the network.
+    offline = {"https_proxy": "http://127.0.0.1:9"}
+    home = dataclasses.replace(home, environment=offline).with_huge_pages()
     return System("deepctr", "fit_deepctr", home)
 
 

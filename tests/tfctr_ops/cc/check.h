@@ -102,16 +102,16 @@ inline bool IsNear(double a, double b, double tolerance) {
   } while (false)
 
 // Copies both sides: either may be part of a temporary.
-#define CHECK_OPERATOR(a, operator_, b)                                   \
-  do {                                                                    \
-    const auto left_ = (a); \
-    const auto right_ = (b);                                              \
-    if (!(left_ operator_ right_)) {                                      \
-      ::tfctr::testing::Fail(                                             \
-          __FILE__, __LINE__, #a " " #operator_ " " #b,                   \
-          "left: " + ::tfctr::testing::Show(left_) +                      \
-              "\n  right: " + ::tfctr::testing::Show(right_));            \
-    }                                                                     \
+#define CHECK_OPERATOR(a, operator_, b)                        \
+  do {                                                         \
+    const auto left_ = (a);                                    \
+    const auto right_ = (b);                                   \
+    if (!(left_ operator_ right_)) {                           \
+      ::tfctr::testing::Fail(                                  \
+          __FILE__, __LINE__, #a " " #operator_ " " #b,        \
+          "left: " + ::tfctr::testing::Show(left_) +           \
+              "\n  right: " + ::tfctr::testing::Show(right_)); \
+    }                                                          \
   } while (false)
 
 #define CHECK_EQ(a, b) CHECK_OPERATOR(a, ==, b)

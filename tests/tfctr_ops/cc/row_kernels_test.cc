@@ -331,6 +331,31 @@ TEST(NewSlotsAreZeroOrTheInitialAccumulator) {
            (std::vector<float>{0.5f, 0.5f, 0.5f, 0.0f, 0.0f, 0.0f}));
 }
 
+TEST(CopyPutsEveryRowInItsPlaceAndTouchesNoOther) {
+  Random random(14);
+  for (const RowKernels* kernels : AvailableKernels()) {
+    for (const int64_t dim : kDims) {
+      for (const int64_t n : {0, 1, 2, 16, 30}) {
+        const std::vector<float> source = random.Uniforms(9 * dim, -1.0f, 1.0f);
+        std::vector<int32_t> positions;
+        for (int32_t i = 0; i < 40; ++i) positions.push_back(i);
+        random.Shuffle(&positions);
+        std::vector<float> expected(static_cast<size_t>(40 * dim), -7.0f);
+        std::vector<float> got = expected;
+        std::vector<const float*> from;
+        for (int64_t i = 0; i < n; ++i) {
+          from.push_back(source.data() + random.Below(9) * dim);
+          std::copy_n(
+              from.back(), dim,
+              expected.begin() + positions[static_cast<size_t>(i)] * dim);
+        }
+        kernels->copy(from.data(), positions.data(), n, dim, got.data());
+        CHECK_EQ(got, expected);
+      }
+    }
+  }
+}
+
 TEST(AccumulateAddsInTheOrderGiven) {
   Random random(13);
   for (const RowKernels* kernels : AvailableKernels()) {

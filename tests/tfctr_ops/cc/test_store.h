@@ -121,8 +121,8 @@ class TestStore {
 
   LookupResult Lookup(const Keys& keys) const {
     LookupResult result = {RowsFor(keys), nullptr};
-    CHECK_OK(store_->Lookup(keys, executor_, result.rows.data(),
-                            &result.ticket));
+    CHECK_OK(
+        store_->Lookup(keys, executor_, result.rows.data(), &result.ticket));
     return result;
   }
 
@@ -179,8 +179,8 @@ class TestStore {
     CHECK_EQ(num_calls, 1);
     Table table;
     for (size_t i = 0; i < arrays.ids.size(); ++i) {
-      const auto floats = arrays.floats.begin() +
-                          static_cast<int64_t>(i) * arrays.num_floats;
+      const auto floats =
+          arrays.floats.begin() + static_cast<int64_t>(i) * arrays.num_floats;
       const TableRow row = {{floats, floats + arrays.num_floats},
                             arrays.last_steps[i],
                             arrays.counts[i]};
@@ -199,9 +199,9 @@ class TestStore {
       arrays.ids[i] = key.second;
       arrays.last_steps[i] = row.last_step;
       arrays.counts[i] = row.count;
-      std::copy(row.floats.begin(), row.floats.end(),
-                arrays.floats.begin() +
-                    static_cast<int64_t>(i) * arrays.num_floats);
+      std::copy(
+          row.floats.begin(), row.floats.end(),
+          arrays.floats.begin() + static_cast<int64_t>(i) * arrays.num_floats);
       ++i;
     }
     return store_->Import(n, arrays.pointers(), step, executor_);

@@ -1,5 +1,5 @@
-// Inputs of kernels, checked: the two that make up a batch of keys, and scalars.
-// Shape functions see static shapes only, and eager calls skip them.
+// Inputs of kernels, checked: the two that make up a batch of keys, and
+// scalars. Shape functions see static shapes only, and eager calls skip them.
 
 #ifndef TFCTR_OPS_CC_KERNELS_KEY_INPUTS_H_
 #define TFCTR_OPS_CC_KERNELS_KEY_INPUTS_H_
@@ -20,15 +20,14 @@ inline absl::Status KeysFromInputs(tensorflow::OpKernelContext* ctx, int index,
   if (ids.dims() != 1 || features.dims() != 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "`ids` and `features` must have rank 1. Received: ids.shape=",
-        ids.shape().DebugString(), ", features.shape=",
-        features.shape().DebugString(),
+        ids.shape().DebugString(),
+        ", features.shape=", features.shape().DebugString(),
         ". Flatten the ids first: tf.reshape(ids, [-1])."));
   }
   *keys = {ids.flat<int64_t>().data(), ids.NumElements(),
            features.flat<int32_t>().data(), features.NumElements()};
-  const bool divides = keys->num_features > 0
-                           ? keys->n % keys->num_features == 0
-                           : keys->n == 0;
+  const bool divides =
+      keys->num_features > 0 ? keys->n % keys->num_features == 0 : keys->n == 0;
   if (!divides) {
     return absl::InvalidArgumentError(absl::StrCat(
         "The number of ids must be a multiple of the number of features. "

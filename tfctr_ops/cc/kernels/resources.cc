@@ -13,8 +13,8 @@
 namespace tfctr {
 namespace {
 
-// Shared by the caller and its helpers. A helper that starts after the last task
-// was taken finds nothing to do and touches only this.
+// Shared by the caller and its helpers. A helper that starts after the last
+// task was taken finds nothing to do and touches only this.
 struct ParallelRun {
   std::atomic<int64_t> next{0};
   std::atomic<int64_t> num_done{0};
@@ -55,8 +55,7 @@ DeviceExecutor::DeviceExecutor(tensorflow::OpKernelContext* ctx,
 
 void DeviceExecutor::ParallelFor(int64_t num_tasks,
                                  const std::function<void(int64_t)>& task) {
-  const int64_t num_helpers =
-      std::min<int64_t>(parallelism_, num_tasks) - 1;
+  const int64_t num_helpers = std::min<int64_t>(parallelism_, num_tasks) - 1;
   if (num_helpers <= 0) {
     for (int64_t i = 0; i < num_tasks; ++i) task(i);
     return;

@@ -14,8 +14,8 @@ namespace {
 namespace tf = ::tensorflow;
 
 // The layer keeps the number of updates among its Keras weights. When weights
-// are set without the rows, the two part, and going on would train or serve rows
-// of another moment.
+// are set without the rows, the two part, and going on would train or serve
+// rows of another moment.
 absl::Status CheckStep(tf::OpKernelContext* ctx, int index,
                        EmbeddingStore* store) {
   int64_t expected;
@@ -44,8 +44,8 @@ class LookupOp : public tf::OpKernel {
     OP_REQUIRES_OK(ctx, KeysFromInputs(ctx, 1, &keys));
     OP_REQUIRES_OK(ctx, CheckStep(ctx, 3, store));
     tf::Tensor* rows = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(
-                            0, {keys.n, store->layout().dim()}, &rows));
+    OP_REQUIRES_OK(
+        ctx, ctx->allocate_output(0, {keys.n, store->layout().dim()}, &rows));
     tf::Tensor* ticket = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(1, tf::TensorShape({}), &ticket));
     DeviceExecutor executor(ctx, resource->num_threads);
@@ -70,8 +70,8 @@ class ReadOp : public tf::OpKernel {
     OP_REQUIRES_OK(ctx, KeysFromInputs(ctx, 1, &keys));
     OP_REQUIRES_OK(ctx, CheckStep(ctx, 3, store));
     tf::Tensor* rows = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(
-                            0, {keys.n, store->layout().dim()}, &rows));
+    OP_REQUIRES_OK(
+        ctx, ctx->allocate_output(0, {keys.n, store->layout().dim()}, &rows));
     DeviceExecutor executor(ctx, resource->num_threads);
     OP_REQUIRES_OK(ctx, ToTensorFlow(store->Read(keys, &executor,
                                                  rows->flat<float>().data())));
@@ -96,11 +96,12 @@ class UpdateOp : public tf::OpKernel {
                     "variant of type ",
                     input.TypeName(), ".")));
     const EmbeddingStore& asked = variant->ticket->store();
-    OP_REQUIRES(ctx, &asked == store,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`ticket` must come from a lookup in the same store, table '",
-                    store->options().name, "'. Received: a ticket of table '",
-                    asked.options().name, "'.")));
+    OP_REQUIRES(
+        ctx, &asked == store,
+        absl::InvalidArgumentError(absl::StrCat(
+            "`ticket` must come from a lookup in the same store, table '",
+            store->options().name, "'. Received: a ticket of table '",
+            asked.options().name, "'.")));
     // Owned by the store until it has been applied.
     auto gradients = std::make_shared<tf::Tensor>(ctx->input(2));
     const tf::TensorShape expected(

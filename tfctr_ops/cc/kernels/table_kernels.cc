@@ -17,8 +17,8 @@ absl::Status CheckShape(const char* name, const tf::Tensor& tensor,
                         const tf::TensorShape& expected) {
   if (tensor.shape() == expected) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "`", name, "` must have shape ", expected.DebugString(), ". Received: ",
-      name, ".shape=", tensor.shape().DebugString(), "."));
+      "`", name, "` must have shape ", expected.DebugString(),
+      ". Received: ", name, ".shape=", tensor.shape().DebugString(), "."));
 }
 
 // What all kernels here share: they find the store and run on its threads.
@@ -80,12 +80,13 @@ class ExportOp final : public StoreKernel {
   absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
                    Executor* executor) override {
     absl::Status allocated;
-    const Status status = store->Export(executor, [&](int64_t n,
-                                                      RowArrays* rows) {
-      allocated = Allocate(ctx, n, store->layout().num_floats(), rows);
-      return allocated.ok() ? Status::Ok()
-                            : Status::ResourceExhausted("No memory for rows.");
-    });
+    const Status status =
+        store->Export(executor, [&](int64_t n, RowArrays* rows) {
+          allocated = Allocate(ctx, n, store->layout().num_floats(), rows);
+          return allocated.ok()
+                     ? Status::Ok()
+                     : Status::ResourceExhausted("No memory for rows.");
+        });
     TF_RETURN_IF_ERROR(allocated);
     return ToTensorFlow(status);
   }
@@ -116,8 +117,8 @@ class ImportOp final : public StoreKernel {
     const int64_t n = ctx->input(1).NumElements();
     TF_RETURN_IF_ERROR(CheckShape("ids", ctx->input(1), {n}));
     TF_RETURN_IF_ERROR(CheckShape("features", ctx->input(2), {n}));
-    TF_RETURN_IF_ERROR(CheckShape("rows", ctx->input(3),
-                                  {n, store->layout().num_floats()}));
+    TF_RETURN_IF_ERROR(
+        CheckShape("rows", ctx->input(3), {n, store->layout().num_floats()}));
     TF_RETURN_IF_ERROR(CheckShape("last_steps", ctx->input(4), {n}));
     TF_RETURN_IF_ERROR(CheckShape("counts", ctx->input(5), {n}));
     // Import only reads what it is given.

@@ -36,7 +36,8 @@ std::byte* Arena::Allocate(int64_t bytes) {
 }
 
 void Arena::AddBlock(size_t min_bytes) {
-  const size_t size = RoundUp(std::max(min_bytes, next_block_bytes_), kHugePage);
+  const size_t size =
+      RoundUp(std::max(min_bytes, next_block_bytes_), kHugePage);
   next_block_bytes_ = std::min(kMaxBlock, next_block_bytes_ * 2);
   // One huge page more than needed, so that the block can start on a huge page.
   const size_t mapped = size + kHugePage;

@@ -41,8 +41,8 @@ class Arena {
 
   std::atomic<int64_t> allocated_bytes_{0};
   std::mutex mutex_;
-  std::vector<Block> blocks_;   // Guarded by mutex_, as all below.
-  std::byte* next_ = nullptr;   // The free rest of the newest block.
+  std::vector<Block> blocks_;  // Guarded by mutex_, as all below.
+  std::byte* next_ = nullptr;  // The free rest of the newest block.
   std::byte* limit_ = nullptr;
   size_t next_block_bytes_ = size_t{2} << 20;
 };

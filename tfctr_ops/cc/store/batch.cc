@@ -10,6 +10,23 @@ namespace {
 // A block of keys for one thread to hash and place.
 constexpr int64_t kMinBlock = 4096;
 
+// Calls use(i, feature, id) for the keys i in [start, end) that are not absent.
+template <typename Use>
+void ForEachPresent(const KeyBatch& batch, int64_t start, int64_t end,
+                    Use use) {
+  // By value: nothing that `use` writes can then be taken for them.
+  const int64_t* const ids = batch.ids;
+  const int32_t* const features = batch.features;
+  const int64_t num_features = batch.num_features;
+  if (start == end) return;
+  int64_t column = start % num_features;
+  for (int64_t i = start; i < end; ++i) {
+    const int32_t feature = features[column];
+    if (++column == num_features) column = 0;
+    if (feature >= 0) use(i, static_cast<uint32_t>(feature), ids[i]);
+  }
+}
+
 }  // namespace
 
 Status PartitionedBatch::Partition(const KeyBatch& batch, int shard_bits,
@@ -41,14 +58,12 @@ Status PartitionedBatch::Partition(const KeyBatch& batch, int shard_bits,
 
   executor->ParallelFor(num_blocks, [&](int64_t block) {
     int64_t* count = counts.data() + block * num_shards;
-    int64_t column = block_start(block) % std::max<int64_t>(1, batch.num_features);
-    for (int64_t i = block_start(block); i < block_start(block + 1); ++i) {
-      const int32_t feature = batch.features[column];
-      if (++column == batch.num_features) column = 0;
-      if (feature < 0) continue;
-      hashes[i] = HashKey(salt, static_cast<uint32_t>(feature), batch.ids[i]);
-      ++count[ShardOf(hashes[i], shard_bits)];
-    }
+    ForEachPresent(batch, block_start(block), block_start(block + 1),
+                   [=](int64_t i, uint32_t feature, int64_t id) {
+                     const uint64_t hash = HashKey(salt, feature, id);
+                     hashes[i] = hash;
+                     ++count[ShardOf(hash, shard_bits)];
+                   });
   });
 
   offsets_.assign(static_cast<size_t>(num_shards) + 1, 0);
@@ -56,8 +71,7 @@ Status PartitionedBatch::Partition(const KeyBatch& batch, int shard_bits,
   for (int64_t shard = 0; shard < num_shards; ++shard) {
     offsets_[static_cast<size_t>(shard)] = offset;
     for (int64_t block = 0; block < num_blocks; ++block) {
-      int64_t& count =
-          counts[static_cast<size_t>(block * num_shards + shard)];
+      int64_t& count = counts[static_cast<size_t>(block * num_shards + shard)];
       const int64_t size = count;
       count = offset;
       offset += size;
@@ -67,15 +81,13 @@ Status PartitionedBatch::Partition(const KeyBatch& batch, int shard_bits,
 
   executor->ParallelFor(num_blocks, [&](int64_t block) {
     int64_t* next = counts.data() + block * num_shards;
-    int64_t column = block_start(block) % std::max<int64_t>(1, batch.num_features);
-    for (int64_t i = block_start(block); i < block_start(block + 1); ++i) {
-      const int32_t feature = batch.features[column];
-      if (++column == batch.num_features) column = 0;
-      if (feature < 0) continue;
-      keys[next[ShardOf(hashes[i], shard_bits)]++] = {
-          batch.ids[i], static_cast<uint32_t>(feature),
-          IndexTag(hashes[i], shard_bits), static_cast<int32_t>(i)};
-    }
+    ForEachPresent(batch, block_start(block), block_start(block + 1),
+                   [=](int64_t i, uint32_t feature, int64_t id) {
+                     const uint64_t hash = hashes[i];
+                     keys[next[ShardOf(hash, shard_bits)]++] = {
+                         id, feature, IndexTag(hash, shard_bits),
+                         static_cast<int32_t>(i)};
+                   });
   });
   return Status::Ok();
 }

@@ -34,7 +34,7 @@ class Buffer {
 // Keys as the caller gives them: key i is (features[i % num_features], ids[i]).
 // Feature -1 stands for an absent key: it reads zeros and takes no gradient.
 struct KeyBatch {
-  const int64_t* ids;       // (n)
+  const int64_t* ids;  // (n)
   int64_t n;
   const int32_t* features;  // (num_features); n is a multiple of num_features.
   int64_t num_features;

@@ -157,19 +157,35 @@ Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
   for (const int64_t n : absent) missing += n;
   const int64_t granted = budget_->ReserveUpTo(missing, row_bytes);
   if (granted < missing && !evicts) {
+    // Told while what was granted is still taken: it would be used as well.
+    Status full = FullError(missing - granted);
     budget_->Release(granted * row_bytes);
-    return FullError(missing - granted);
+    return full;
   }
+  // Each shard evicts for its own keys, as far as it can; what is then still
+  // owed, of this batch or of earlier ones, all shards share.
   std::vector<int64_t> must_evict(parts.size());
+  std::vector<int64_t> may_evict(parts.size());  // Beyond that.
   int64_t left = granted;
-  const int64_t debt =
-      std::max<int64_t>(0, budget_->used_bytes() - budget_->limit_bytes());
-  const int64_t debt_share =
-      (debt + row_bytes * num_shards() - 1) / (row_bytes * num_shards());
+  const int64_t debt = budget_->used_bytes() - budget_->limit_bytes();
+  int64_t owed = (std::max<int64_t>(0, debt) + row_bytes - 1) / row_bytes;
   for (size_t s = 0; s < parts.size(); ++s) {
     const int64_t inserts = std::min(left, absent[s]);
     left -= inserts;
-    must_evict[s] = absent[s] - inserts + debt_share;
+    may_evict[s] = shards_[s]->rows().size() - parts[s].num_distinct;
+    must_evict[s] = std::min(may_evict[s], absent[s] - inserts);
+    may_evict[s] -= must_evict[s];
+    owed += absent[s] - inserts - must_evict[s];
+  }
+  for (int64_t before = 0; owed > 0 && owed != before;) {
+    before = owed;
+    const int64_t share = (owed + num_shards() - 1) / num_shards();
+    for (size_t s = 0; s < parts.size(); ++s) {
+      const int64_t more = std::min({share, owed, may_evict[s]});
+      must_evict[s] += more;
+      may_evict[s] -= more;
+      owed -= more;
+    }
   }
 
   std::atomic<int64_t> evicted{0};
@@ -190,14 +206,15 @@ Status EmbeddingStore::FullError(int64_t num_missing) const {
   const int64_t row_bytes = layout_.row_bytes();
   const int64_t enough = budget_->used_bytes() + num_missing * row_bytes;
   return Status::ResourceExhausted(
-      "Table '" + options_.name + "' is full: the budget of ram=" +
-      std::to_string(budget_->limit_bytes()) + " bytes is used up by rows of " +
-      std::to_string(row_bytes) + " bytes, and this batch has " +
-      std::to_string(num_missing) +
+      "Table '" + options_.name +
+      "' is full: the budget of ram=" + std::to_string(budget_->limit_bytes()) +
+      " bytes is used up by rows of " + std::to_string(row_bytes) +
+      " bytes, and this batch has " + std::to_string(num_missing) +
       " new keys more than fit. Nothing was inserted. Possible fixes: 1) raise "
       "`ram` to " +
       std::to_string(enough) +
-      " bytes or more; 2) let rows leave with eviction_policy='clock'; 3) lower "
+      " bytes or more; 2) let rows leave with eviction_policy='clock'; 3) "
+      "lower "
       "`dim` or choose an optimizer with fewer slots.");
 }
 

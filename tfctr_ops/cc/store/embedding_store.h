@@ -40,18 +40,18 @@ struct Gradient {
 
 // Whole rows, column by column.
 struct RowArrays {
-  int64_t* ids;       // (n)
-  int32_t* features;  // (n)
-  float* floats;      // (n, num_floats): weights, then slots
+  int64_t* ids;         // (n)
+  int32_t* features;    // (n)
+  float* floats;        // (n, num_floats): weights, then slots
   int64_t* last_steps;  // (n)
   int64_t* counts;      // (n)
 };
 
 struct StoreStats {
-  int64_t rows;           // In memory.
-  int64_t known_rows;     // Of these, updated or written at least once.
-  int64_t row_bytes;      // Of one row.
-  int64_t memory_bytes;   // Rows, index and what is reserved for them.
+  int64_t rows;          // In memory.
+  int64_t known_rows;    // Of these, updated or written at least once.
+  int64_t row_bytes;     // Of one row.
+  int64_t memory_bytes;  // Rows, index and what is reserved for them.
   int64_t evicted_rows;
   int64_t skipped_updates;  // For a bad gradient.
   int64_t step;

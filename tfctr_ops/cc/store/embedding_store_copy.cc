@@ -47,8 +47,8 @@ Status EmbeddingStore::Export(
 Status EmbeddingStore::Import(int64_t n, const RowArrays& rows, int64_t step,
                               Executor* executor) {
   std::unique_ptr<ResolvedBatch> batch = TakeBatch();
-  Status status = Partition({rows.ids, n, rows.features, n}, executor,
-                            batch.get());
+  Status status =
+      Partition({rows.ids, n, rows.features, n}, executor, batch.get());
   if (!status.ok()) return status;
   // Gradients of lookups before the import belong to rows that are gone.
   std::lock_guard<std::mutex> step_lock(step_mutex_);

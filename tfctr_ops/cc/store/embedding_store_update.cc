@@ -29,9 +29,9 @@ bool AllWithin(const RowKernels& kernels, const float* values, int64_t n,
 
 // What a thread needs to update one shard; kept between steps.
 struct Scratch {
-  std::vector<uint32_t> slots;    // Of the distinct rows of all lookups.
-  std::vector<std::byte*> rows;   // The same rows.
-  std::vector<float> sums;        // Their gradients.
+  std::vector<uint32_t> slots;   // Of the distinct rows of all lookups.
+  std::vector<std::byte*> rows;  // The same rows.
+  std::vector<float> sums;       // Their gradients.
   std::vector<std::vector<int32_t>> place_of;  // See Unite; one per lookup.
   std::vector<int32_t> positions;  // Of one lookup's keys, in its gradient.
   std::vector<int32_t> places;     // Of the same keys, in `sums`.
@@ -67,7 +67,7 @@ Status EmbeddingStore::Update(const std::shared_ptr<Ticket>& ticket,
         "Table '" + options_.name +
         "' received a gradient that is NaN, infinite or larger than 1e12, in "
         "update " +
-        std::to_string(step_ + 1) +
+        std::to_string(step_ + (reports_.empty() ? 1 : 0)) +
         ". No row was changed. Lower the learning rate, check the inputs and "
         "the loss, or skip such steps with "
         "TableConfig(bad_gradients='skip').");
@@ -93,10 +93,9 @@ void EmbeddingStore::Flush(Executor* executor) {
 void EmbeddingStore::FlushLocked(Executor* executor) {
   if (reports_.empty()) return;
   // As if the lookups had been one: in the order they were made.
-  std::sort(reports_.begin(), reports_.end(),
-            [](const Report& a, const Report& b) {
-              return a.sequence < b.sequence;
-            });
+  std::sort(
+      reports_.begin(), reports_.end(),
+      [](const Report& a, const Report& b) { return a.sequence < b.sequence; });
   const UpdateStep step = {learning_rate_, step_};
   int64_t num_keys = 0;
   for (const Report& report : reports_) num_keys += report.batch->batch.size();
@@ -131,8 +130,8 @@ void EmbeddingStore::Unite(int64_t s, const ResolvedBatch& batch,
         budget_->ForceReserve(layout_.row_bytes());
       }
     }
-    (*place_of)[static_cast<size_t>(d)] =
-        shard(s).PlaceOf(slot, slots->data(), num_slots);
+    (*place_of)[static_cast<size_t>(d)] = Shard::PlaceOf(
+        slot, shard(s).rows().Header(slot), slots->data(), num_slots);
   }
 }
 
@@ -162,10 +161,11 @@ void EmbeddingStore::ApplyToShard(int64_t s, const UpdateStep& step) {
                         scratch.sums.data());
   }
 
+  const RamTier::View rows = shard(s).rows().view();
   scratch.rows.resize(static_cast<size_t>(num_rows));
   for (int64_t i = 0; i < num_rows; ++i) {
     const auto at = static_cast<size_t>(i);
-    scratch.rows[at] = shard(s).rows().Row(scratch.slots[at]);
+    scratch.rows[at] = rows.Row(scratch.slots[at]);
   }
   shard(s).CountKnown(kernels_.update(options_.optimizer, step, dim,
                                       scratch.rows.data(), scratch.sums.data(),

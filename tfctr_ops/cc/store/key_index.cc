@@ -27,8 +27,7 @@ KeyIndex::KeyIndex(Arena* arena) : arena_(arena), free_entries_(32) {
 }
 
 KeyIndex::Segment* KeyIndex::NewSegment(uint32_t capacity, uint32_t depth) {
-  auto* segment =
-      reinterpret_cast<Segment*>(arena_->Allocate(sizeof(Segment)));
+  auto* segment = reinterpret_cast<Segment*>(arena_->Allocate(sizeof(Segment)));
   *segment = {capacity - 1, 0, depth, NewEntries(capacity)};
   return segment;
 }

@@ -28,12 +28,6 @@ class KeyIndex {
   KeyIndex(const KeyIndex&) = delete;
   KeyIndex& operator=(const KeyIndex&) = delete;
 
-  // Starts loading the place where the search for `tag` begins.
-  void Prefetch(uint32_t tag) const {
-    const Segment* segment = SegmentOf(tag);
-    __builtin_prefetch(&segment->entries[tag & segment->mask]);
-  }
-
   // Walks the slots whose tag is `tag`:
   //   for (auto c = index.Find(tag); c.found(); c = index.FindNext(c)) ...
   class Cursor {
@@ -47,10 +41,61 @@ class KeyIndex {
     uint32_t tag_ = 0;
     uint32_t place_ = 0;
   };
-  Cursor Find(uint32_t tag) const { return Search(tag, tag); }
+  Cursor Find(uint32_t tag) const { return view().Find(tag); }
   Cursor FindNext(const Cursor& cursor) const {
-    return Search(cursor.tag_, cursor.place_ + 1);
+    return view().Search(cursor.tag_, cursor.place_ + 1);
   }
+
+ private:
+  // Entries are tag << 32 | slot + 1; zero is empty. The low bits of the tag
+  // choose the place, the high ones the segment.
+  struct Segment {
+    uint32_t mask;  // Capacity - 1.
+    uint32_t size;
+    uint32_t depth;  // How many high tag bits all its keys share.
+    uint64_t* entries;
+  };
+
+ public:
+  // The index between two changes, by value: what a loop can keep in registers.
+  class View {
+   public:
+    // Starts loading the place where the search for `tag` begins.
+    void Prefetch(uint32_t tag) const {
+      const Segment* segment = SegmentOf(tag);
+      __builtin_prefetch(&segment->entries[tag & segment->mask]);
+    }
+    Cursor Find(uint32_t tag) const { return Search(tag, tag); }
+
+   private:
+    friend class KeyIndex;
+    View(Segment* const* directory, uint32_t depth)
+        : directory_(directory), shift_(32 - depth) {}
+
+    Segment* SegmentOf(uint32_t tag) const {
+      return directory_[static_cast<uint64_t>(tag) >> shift_];
+    }
+    Cursor Search(uint32_t tag, uint32_t place) const {
+      const Segment* segment = SegmentOf(tag);
+      const uint64_t* entries = segment->entries;
+      const uint32_t mask = segment->mask;
+      Cursor cursor;
+      cursor.tag_ = tag;
+      for (;; ++place) {
+        const uint64_t entry = entries[place & mask];
+        if (entry == 0) return cursor;
+        if (entry >> 32 == tag) {
+          cursor.entry_ = entry;
+          cursor.place_ = place;
+          return cursor;
+        }
+      }
+    }
+
+    Segment* const* directory_;
+    uint32_t shift_;
+  };
+  View view() const { return View(directory_.data(), depth_); }
 
   // Adds an entry. REQUIRES: slot < 2^32 - 1.
   void Insert(uint32_t tag, uint32_t slot);
@@ -61,33 +106,7 @@ class KeyIndex {
   int64_t size() const { return size_; }
 
  private:
-  // Entries are tag << 32 | slot + 1; zero is empty. The low bits of the tag
-  // choose the place, the high ones the segment.
-  struct Segment {
-    uint32_t mask;   // Capacity - 1.
-    uint32_t size;
-    uint32_t depth;  // How many high tag bits all its keys share.
-    uint64_t* entries;
-  };
-
-  Segment* SegmentOf(uint32_t tag) const {
-    return directory_[static_cast<uint64_t>(tag) >> (32 - depth_)];
-  }
-
-  Cursor Search(uint32_t tag, uint32_t place) const {
-    const Segment* segment = SegmentOf(tag);
-    Cursor cursor;
-    cursor.tag_ = tag;
-    for (;; ++place) {
-      const uint64_t entry = segment->entries[place & segment->mask];
-      if (entry == 0) return cursor;
-      if (entry >> 32 == tag) {
-        cursor.entry_ = entry;
-        cursor.place_ = place;
-        return cursor;
-      }
-    }
-  }
+  Segment* SegmentOf(uint32_t tag) const { return view().SegmentOf(tag); }
 
   Segment* NewSegment(uint32_t capacity, uint32_t depth);
   uint64_t* NewEntries(uint32_t capacity);

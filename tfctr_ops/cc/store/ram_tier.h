@@ -23,10 +23,24 @@ class RamTier {
   RamTier(const RamTier&) = delete;
   RamTier& operator=(const RamTier&) = delete;
 
-  // REQUIRES: slot < num_slots().
-  std::byte* Row(uint32_t slot) const {
-    return chunks_[slot >> chunk_shift_] + (slot & chunk_mask_) * row_bytes_;
+  // The tier between two allocations, by value: what a loop can keep in
+  // registers.
+  struct View {
+    std::byte* const* chunks;
+    int64_t row_bytes;
+    uint32_t chunk_shift;
+    uint32_t chunk_mask;
+
+    std::byte* Row(uint32_t slot) const {
+      return chunks[slot >> chunk_shift] + (slot & chunk_mask) * row_bytes;
+    }
+  };
+  View view() const {
+    return {chunks_.data(), row_bytes_, chunk_shift_, chunk_mask_};
   }
+
+  // REQUIRES: slot < num_slots().
+  std::byte* Row(uint32_t slot) const { return view().Row(slot); }
   RowHeader* Header(uint32_t slot) const {
     return RowLayout::Header(Row(slot));
   }
@@ -38,7 +52,9 @@ class RamTier {
   void Free(uint32_t slot);
 
   // Live rows.
-  int64_t size() const { return num_slots_ - static_cast<int64_t>(free_.size()); }
+  int64_t size() const {
+    return num_slots_ - static_cast<int64_t>(free_.size());
+  }
   // One more than the highest slot ever used.
   int64_t num_slots() const { return num_slots_; }
 

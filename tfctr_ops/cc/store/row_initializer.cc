@@ -16,7 +16,8 @@ float UniformOf(uint64_t state, uint32_t column) {
   const auto low = static_cast<uint32_t>(state);
   const auto high = static_cast<uint32_t>(state >> 32);
   const uint32_t bits = Mix32(Mix32(low + column * 0x9e3779b9U) ^ high);
-  // Of 24 bits the sum would be rounded, at worst up to 1: an infinite quantile.
+  // Of 24 bits the sum would be rounded, at worst up to 1: an infinite
+  // quantile.
   return static_cast<float>(bits >> 9) * 0x1p-23f + 0x1p-24f;
 }
 
@@ -36,10 +37,9 @@ float NormalQuantile(float p) {
   float quantile;
   if (r <= 5.0f) {
     r -= 1.6f;
-    quantile =
-        (((0.17023821103f * r + 1.3067284816f) * r + 2.7568153900f) * r +
-         1.4234372777f) /
-        ((0.12021132975f * r + 0.73700164250f) * r + 1.0f);
+    quantile = (((0.17023821103f * r + 1.3067284816f) * r + 2.7568153900f) * r +
+                1.4234372777f) /
+               ((0.12021132975f * r + 0.73700164250f) * r + 1.0f);
   } else {
     r -= 5.0f;
     quantile =
@@ -56,8 +56,7 @@ void RowInitializer::Fill(uint64_t feature_seed, int64_t id, int64_t dim,
     std::fill_n(weights, dim, location);
     return;
   }
-  const uint64_t state =
-      Mix64(feature_seed + Mix64(static_cast<uint64_t>(id)));
+  const uint64_t state = Mix64(feature_seed + Mix64(static_cast<uint64_t>(id)));
   for (int64_t c = 0; c < dim; ++c) {
     weights[c] = UniformOf(state, static_cast<uint32_t>(c));
   }

@@ -1,10 +1,10 @@
 // RowKernels: the arithmetic on rows, compiled once per CPU level.
 //
 // One binary serves every x86-64 machine: the same source (row_kernels_impl.h)
-// is compiled for the baseline, for AVX2 and for AVX-512, and the best level the
-// processor has is chosen when the library loads. Multiplications and additions
-// are never fused, and sums run in one fixed order, so all levels give the same
-// bits.
+// is compiled for the baseline, for AVX2 and for AVX-512, and the best level
+// the processor has is chosen when the library loads. Multiplications and
+// additions are never fused, and sums run in one fixed order, so all levels
+// give the same bits.
 
 #ifndef TFCTR_OPS_CC_STORE_ROW_KERNELS_H_
 #define TFCTR_OPS_CC_STORE_ROW_KERNELS_H_

@@ -9,14 +9,30 @@
 namespace tfctr {
 namespace TFCTR_CPU_LEVEL {
 
+// Widths that people use most get code of their own, in which all loops over a
+// row are unrolled; kDim = 0 stands for any other.
+#define TFCTR_FOR_DIM(dim, call) \
+  switch (dim) {                 \
+    case 1:                      \
+      return call(1);            \
+    case 8:                      \
+      return call(8);            \
+    case 16:                     \
+      return call(16);           \
+    case 32:                     \
+      return call(32);           \
+    default:                     \
+      return call(0);            \
+  }
+
 // Rows are worked off in blocks of 16 floats (one AVX-512 register), then 4,
 // then 1. Loops over a constant number of lanes become vector instructions.
-#define TFCTR_FOR_EACH_BLOCK(dim, c, body)           \
-  do {                                               \
-    int64_t c = 0;                                   \
-    for (; c + 16 <= (dim); c += 16) body(16, c);    \
-    for (; c + 4 <= (dim); c += 4) body(4, c);       \
-    for (; c < (dim); ++c) body(1, c);               \
+#define TFCTR_FOR_EACH_BLOCK(dim, c, body)        \
+  do {                                            \
+    int64_t c = 0;                                \
+    for (; c + 16 <= (dim); c += 16) body(16, c); \
+    for (; c + 4 <= (dim); c += 4) body(4, c);    \
+    for (; c < (dim); ++c) body(1, c);            \
   } while (false)
 
 template <int kLanes>
@@ -24,8 +40,10 @@ inline void CopyBlock(const float* __restrict from, float* __restrict to) {
   for (int i = 0; i < kLanes; ++i) to[i] = from[i];
 }
 
-void Copy(const float* const* from, const int32_t* positions, int64_t n,
-          int64_t dim, float* rows) {
+template <int kDim>
+void CopyRows(const float* const* from, const int32_t* positions, int64_t n,
+              int64_t any_dim, float* rows) {
+  const int64_t dim = kDim > 0 ? kDim : any_dim;
   for (int64_t i = 0; i < n; ++i) {
     const float* source = from[i];
     float* to = rows + positions[i] * dim;
@@ -35,13 +53,23 @@ void Copy(const float* const* from, const int32_t* positions, int64_t n,
   }
 }
 
+void Copy(const float* const* from, const int32_t* positions, int64_t n,
+          int64_t dim, float* rows) {
+#define TFCTR_CALL(kDim) CopyRows<kDim>(from, positions, n, dim, rows)
+  TFCTR_FOR_DIM(dim, TFCTR_CALL)
+#undef TFCTR_CALL
+}
+
 template <int kLanes>
 inline void AddBlock(const float* __restrict from, float* __restrict to) {
   for (int i = 0; i < kLanes; ++i) to[i] += from[i];
 }
 
-void Accumulate(const float* gradients, const int32_t* positions,
-                const int32_t* places, int64_t n, int64_t dim, float* sums) {
+template <int kDim>
+void AccumulateRows(const float* gradients, const int32_t* positions,
+                    const int32_t* places, int64_t n, int64_t any_dim,
+                    float* sums) {
+  const int64_t dim = kDim > 0 ? kDim : any_dim;
   constexpr int64_t kAhead = 12;
   for (int64_t i = 0; i < n; ++i) {
     if (i + kAhead < n) {
@@ -57,22 +85,28 @@ void Accumulate(const float* gradients, const int32_t* positions,
   }
 }
 
+void Accumulate(const float* gradients, const int32_t* positions,
+                const int32_t* places, int64_t n, int64_t dim, float* sums) {
+#define TFCTR_CALL(kDim) \
+  AccumulateRows<kDim>(gradients, positions, places, n, dim, sums)
+  TFCTR_FOR_DIM(dim, TFCTR_CALL)
+#undef TFCTR_CALL
+}
+
 bool AllWithin(const float* values, int64_t n, float bound) {
-  int64_t i = 0;
-  for (; i + 64 <= n; i += 64) {
-    // Integers, not bools: their disjunction has a vector instruction.
-    int32_t outside[16] = {};
-    for (int j = 0; j < 64; ++j) {
-      outside[j & 15] |= !(__builtin_fabsf(values[i + j]) <= bound);
-    }
-    int32_t any = 0;
-    for (int j = 0; j < 16; ++j) any |= outside[j];
-    if (any != 0) return false;
+  // Without its sign, a float orders like the integer of the same bits, and NaN
+  // and infinity come above all numbers.
+  constexpr int32_t kMagnitude = 0x7fffffff;
+  int32_t bound_bits;
+  __builtin_memcpy(&bound_bits, &bound, sizeof(bound_bits));
+  int32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    int32_t bits;
+    __builtin_memcpy(&bits, values + i, sizeof(bits));
+    bits &= kMagnitude;
+    largest = bits > largest ? bits : largest;
   }
-  for (; i < n; ++i) {
-    if (!(__builtin_fabsf(values[i]) <= bound)) return false;
-  }
-  return true;
+  return largest <= bound_bits;
 }
 
 // Each rule has a block form `Block<lanes>(w, slots of the row, g, c)`.
@@ -193,8 +227,8 @@ struct Ftrl {
       const float before = Power(n[i]);
       n[i] += g[i] * g[i];
       const float after = Power(n[i]);
-      z[i] += g[i] + 2 * shrinkage * w[i] -
-              (after - before) / learning_rate * w[i];
+      z[i] +=
+          g[i] + 2 * shrinkage * w[i] - (after - before) / learning_rate * w[i];
       const float clipped = z[i] < -l1 ? -l1 : (z[i] > l1 ? l1 : z[i]);
       w[i] = (clipped - z[i]) /
              (after / learning_rate + 2 * l2 + beta / learning_rate);
@@ -202,15 +236,15 @@ struct Ftrl {
   }
 };
 
-template <typename Rule>
+template <typename Rule, int kDim>
 int64_t UpdateRows(const SparseOptimizer& optimizer, const UpdateStep& step,
-                int64_t dim, std::byte* const* rows, const float* sums,
-                int64_t n) {
+                   int64_t any_dim, std::byte* const* rows, const float* sums,
+                   int64_t n) {
+  const int64_t dim = kDim > 0 ? kDim : any_dim;
   Rule rule(optimizer, step);
   const float keep = 1.0f - step.learning_rate * optimizer.weight_decay;
-  const int64_t row_bytes =
-      static_cast<int64_t>(sizeof(RowHeader)) +
-      4 * (dim * (1 + Rule::kSlotsPerWeight));
+  const int64_t row_bytes = static_cast<int64_t>(sizeof(RowHeader)) +
+                            4 * (dim * (1 + Rule::kSlotsPerWeight));
   constexpr int64_t kAhead = 8;
   int64_t newly_known = 0;
   for (int64_t r = 0; r < n; ++r) {
@@ -239,29 +273,40 @@ int64_t UpdateRows(const SparseOptimizer& optimizer, const UpdateStep& step,
   return newly_known;
 }
 
-int64_t Update(const SparseOptimizer& optimizer, const UpdateStep& step,
-            int64_t dim, std::byte* const* rows, const float* sums,
-            int64_t n) {
+template <typename Rule>
+int64_t UpdateRowsOf(const SparseOptimizer& optimizer, const UpdateStep& step,
+                     int64_t dim, std::byte* const* rows, const float* sums,
+                     int64_t n){
+#define TFCTR_CALL(kDim) \
+  UpdateRows<Rule, kDim>(optimizer, step, dim, rows, sums, n)
+    TFCTR_FOR_DIM(dim, TFCTR_CALL)
+#undef TFCTR_CALL
+}
+
+int64_t
+    Update(const SparseOptimizer& optimizer, const UpdateStep& step,
+           int64_t dim, std::byte* const* rows, const float* sums, int64_t n) {
   switch (optimizer.kind) {
     case SparseOptimizer::Kind::kSgd:
-      return UpdateRows<Sgd>(optimizer, step, dim, rows, sums, n);
+      return UpdateRowsOf<Sgd>(optimizer, step, dim, rows, sums, n);
     case SparseOptimizer::Kind::kAdagrad:
-      return UpdateRows<Adagrad>(optimizer, step, dim, rows, sums, n);
+      return UpdateRowsOf<Adagrad>(optimizer, step, dim, rows, sums, n);
     case SparseOptimizer::Kind::kRowwiseAdagrad:
-      return UpdateRows<RowwiseAdagrad>(optimizer, step, dim, rows, sums, n);
+      return UpdateRowsOf<RowwiseAdagrad>(optimizer, step, dim, rows, sums, n);
     case SparseOptimizer::Kind::kAdam:
-      return UpdateRows<Adam>(optimizer, step, dim, rows, sums, n);
+      return UpdateRowsOf<Adam>(optimizer, step, dim, rows, sums, n);
     case SparseOptimizer::Kind::kFtrl:
-      return UpdateRows<Ftrl>(optimizer, step, dim, rows, sums, n);
+      return UpdateRowsOf<Ftrl>(optimizer, step, dim, rows, sums, n);
   }
   return 0;
 }
 
 #undef TFCTR_FOR_EACH_BLOCK
+#undef TFCTR_FOR_DIM
 
 extern const RowKernels kRowKernels;
-const RowKernels kRowKernels = {TFCTR_CPU_LEVEL_NAME, Copy, Accumulate,
-                                Update, AllWithin};
+const RowKernels kRowKernels = {TFCTR_CPU_LEVEL_NAME, Copy, Accumulate, Update,
+                                AllWithin};
 
 }  // namespace TFCTR_CPU_LEVEL
 }  // namespace tfctr

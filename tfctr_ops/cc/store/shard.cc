@@ -6,9 +6,9 @@ namespace tfctr {
 namespace {
 
 // Keys pass through three stages, a group at a time: start loading their places
-// in the index; walk there and start loading their rows; use the rows. While one
-// group is used, the loads of the next two are under way, so a batch runs at the
-// memory's throughput and not at its latency.
+// in the index; walk there and start loading their rows; use the rows. While
+// one group is used, the loads of the next two are under way, so a batch runs
+// at the memory's throughput and not at its latency.
 constexpr int64_t kGroup = 16;
 
 constexpr uint32_t kMaxScore = 3;
@@ -44,36 +44,44 @@ template <typename Use>
 void Shard::ForEachGroup(const PlacedKey* keys, int64_t n, Use use) const {
   const int64_t read_bytes =
       static_cast<int64_t>(sizeof(RowHeader)) + layout_.dim() * 4;
-  KeyIndex::Cursor cursors[2][kGroup];
-  uint32_t slots[kGroup];
+  FoundRow found[2][kGroup];
   const int64_t num_groups = (n + kGroup - 1) / kGroup;
   const auto end = [&](int64_t group) {
     return std::min(n, (group + 1) * kGroup);
   };
   for (int64_t g = 0; g < num_groups + 2; ++g) {
+    // Again for each group, since `use` may have changed both.
+    const KeyIndex::View index = index_.view();
+    const RamTier::View rows = rows_.view();
     if (g < num_groups) {
-      for (int64_t i = g * kGroup; i < end(g); ++i) index_.Prefetch(keys[i].tag);
+      for (int64_t i = g * kGroup; i < end(g); ++i) index.Prefetch(keys[i].tag);
     }
     if (g >= 1 && g <= num_groups) {
-      KeyIndex::Cursor* cursor = cursors[(g - 1) & 1];
-      for (int64_t i = (g - 1) * kGroup; i < end(g - 1); ++i, ++cursor) {
-        *cursor = index_.Find(keys[i].tag);
-        if (cursor->found()) PrefetchRow(rows_.Row(cursor->slot()), read_bytes);
+      FoundRow* row = found[(g - 1) & 1];
+      for (int64_t i = (g - 1) * kGroup; i < end(g - 1); ++i, ++row) {
+        const KeyIndex::Cursor cursor = index.Find(keys[i].tag);
+        *row = {kNoSlot, nullptr};
+        if (cursor.found()) {
+          *row = {cursor.slot(), rows.Row(cursor.slot())};
+          PrefetchRow(row->row, read_bytes);
+        }
       }
     }
     if (g >= 2) {
       const int64_t start = (g - 2) * kGroup;
       const int64_t size = end(g - 2) - start;
-      const KeyIndex::Cursor* cursor = cursors[(g - 2) & 1];
-      for (int64_t i = 0; i < size; ++i, ++cursor) {
+      FoundRow* row = found[(g - 2) & 1];
+      for (int64_t i = 0; i < size; ++i, ++row) {
         const PlacedKey& key = keys[start + i];
-        const bool is_key =
-            cursor->found() &&
-            rows_.Header(cursor->slot())->Is(key.feature, key.id);
-        // Else it is absent, has the tag of another key, or was inserted since.
-        slots[i] = is_key ? cursor->slot() : Find(key);
+        if (row->row != nullptr &&
+            RowLayout::Header(row->row)->Is(key.feature, key.id)) {
+          continue;
+        }
+        // It is absent, has the tag of another key, or was inserted since.
+        const uint32_t slot = Find(key);
+        *row = {slot, slot == kNoSlot ? nullptr : rows.Row(slot)};
       }
-      use(start, size, slots);
+      use(start, size, found[(g - 2) & 1]);
     }
   }
 }
@@ -81,11 +89,11 @@ void Shard::ForEachGroup(const PlacedKey* keys, int64_t n, Use use) const {
 void Shard::Read(const PlacedKey* keys, int64_t n, float* rows) const {
   const float* from[kGroup];
   int32_t positions[kGroup];
-  ForEachGroup(keys, n, [&](int64_t start, int64_t size, uint32_t* slots) {
+  ForEachGroup(keys, n, [&](int64_t start, int64_t size, FoundRow* found) {
     for (int64_t i = 0; i < size; ++i) {
-      const bool known = slots[i] != kNoSlot && rows_.Header(slots[i])->known;
-      from[i] = known ? RowLayout::Weights(rows_.Row(slots[i]))
-                      : options_.default_row.data();
+      std::byte* const row = found[i].row;
+      const bool known = row != nullptr && RowLayout::Header(row)->known;
+      from[i] = known ? RowLayout::Weights(row) : options_.default_row.data();
       positions[i] = keys[start + i].position;
     }
     kernels_.copy(from, positions, size, layout_.dim(), rows);
@@ -95,37 +103,42 @@ void Shard::Read(const PlacedKey* keys, int64_t n, float* rows) const {
 int64_t Shard::Resolve(ShardBatch* batch, bool insert, float* rows) {
   const bool keeps_score = options_.eviction_policy != EvictionPolicy::kNone;
   const PlacedKey* const keys = batch->keys;
+  int32_t* const places = batch->places;
+  uint32_t* const slots = batch->slots;
+  int32_t* const firsts = batch->firsts;
   std::vector<const PlacedKey*> absent;
   const float* from[kGroup];
   int32_t positions[kGroup];
   int64_t num_distinct = 0;
-  ForEachGroup(keys, batch->size, [&](int64_t start, int64_t size,
-                                      uint32_t* slots) {
-    int64_t num_found = 0;
-    for (int64_t i = start; i < start + size; ++i) {
-      uint32_t slot = slots[i - start];
-      if (slot == kNoSlot && insert) {
-        // The same key may stand in this group twice.
-        slot = Find(keys[i]);
-        if (slot == kNoSlot) slot = Insert(keys[i]);
-      }
-      if (slot == kNoSlot) {
-        batch->places[i] = -1;
-        absent.push_back(&keys[i]);
-        continue;
-      }
-      const int64_t before = num_distinct;
-      batch->places[i] = PlaceOf(slot, batch->slots, &num_distinct);
-      if (num_distinct > before) {
-        batch->firsts[before] = static_cast<int32_t>(i);
-        RowHeader* header = rows_.Header(slot);
-        if (keeps_score && header->score < kMaxScore) ++header->score;
-      }
-      from[num_found] = RowLayout::Weights(rows_.Row(slot));
-      positions[num_found++] = keys[i].position;
-    }
-    kernels_.copy(from, positions, num_found, layout_.dim(), rows);
-  });
+  ForEachGroup(
+      keys, batch->size, [&](int64_t start, int64_t size, FoundRow* found) {
+        int64_t num_found = 0;
+        for (int64_t i = 0; i < size; ++i) {
+          const PlacedKey& key = keys[start + i];
+          FoundRow row = found[i];
+          if (row.row == nullptr && insert) {
+            // The same key may stand in this group twice.
+            row.slot = Find(key);
+            if (row.slot == kNoSlot) row.slot = Insert(key);
+            row.row = rows_.Row(row.slot);
+          }
+          if (row.row == nullptr) {
+            places[start + i] = -1;
+            absent.push_back(&key);
+            continue;
+          }
+          RowHeader* header = RowLayout::Header(row.row);
+          const int64_t before = num_distinct;
+          places[start + i] = PlaceOf(row.slot, header, slots, &num_distinct);
+          if (num_distinct > before) {
+            firsts[before] = static_cast<int32_t>(start + i);
+            if (keeps_score && header->score < kMaxScore) ++header->score;
+          }
+          from[num_found] = RowLayout::Weights(row.row);
+          positions[num_found++] = key.position;
+        }
+        kernels_.copy(from, positions, num_found, layout_.dim(), rows);
+      });
   batch->num_distinct = num_distinct;
   if (absent.empty()) return 0;
   const auto order = [](const PlacedKey* a, const PlacedKey* b) {
@@ -145,7 +158,8 @@ void Shard::InsertAbsent(ShardBatch* batch, float* rows) {
     uint32_t slot = Find(key);
     if (slot == kNoSlot) slot = Insert(key);
     const int64_t before = batch->num_distinct;
-    batch->places[i] = PlaceOf(slot, batch->slots, &batch->num_distinct);
+    batch->places[i] =
+        PlaceOf(slot, rows_.Header(slot), batch->slots, &batch->num_distinct);
     if (batch->num_distinct > before) {
       batch->firsts[before] = static_cast<int32_t>(i);
     }
@@ -193,8 +207,7 @@ void Shard::Clear() {
 
 int64_t Shard::Evict(int64_t wanted, const ShardBatch& batch) {
   const auto is_in_batch = [&](int64_t slot, const RowHeader& header) {
-    return header.mark < batch.num_distinct &&
-           batch.slots[header.mark] == slot;
+    return header.mark < batch.num_distinct && batch.slots[header.mark] == slot;
   };
   int64_t freed = 0;
   // A row of the highest score survives as many rounds as its score; after one

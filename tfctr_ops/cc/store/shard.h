@@ -31,9 +31,9 @@ struct PlacedKey {
 struct ShardBatch {
   const PlacedKey* keys;
   int64_t size;
-  int32_t* places;   // Of each key: its place among the distinct rows, or -1.
-  uint32_t* slots;   // Of each distinct row.
-  int32_t* firsts;   // Of each distinct row: the first of its keys.
+  int32_t* places;  // Of each key: its place among the distinct rows, or -1.
+  uint32_t* slots;  // Of each distinct row.
+  int32_t* firsts;  // Of each distinct row: the first of its keys.
   int64_t num_distinct;
 };
 
@@ -77,10 +77,10 @@ class Shard {
   // Removes every row.
   void Clear();
 
-  // The place of `slot` among the distinct slots, `num` so far; adds it at the
-  // end if it is new. Works by the mark in the row's header.
-  int32_t PlaceOf(uint32_t slot, uint32_t* slots, int64_t* num) const {
-    RowHeader* header = rows_.Header(slot);
+  // The place of `slot`, whose header is given, among the distinct slots, *num
+  // so far; adds it at the end if it is new. Works by the mark in the header.
+  static int32_t PlaceOf(uint32_t slot, RowHeader* header, uint32_t* slots,
+                         int64_t* num) {
     // A stale mark points outside or to another slot.
     if (header->mark < *num && slots[header->mark] == slot) {
       return static_cast<int32_t>(header->mark);
@@ -105,8 +105,13 @@ class Shard {
   int64_t evicted() const { return evicted_; }
 
  private:
-  // Calls use(start, size, slots) for every group of keys in order, where
-  // slots[i] belongs to keys[start + i], or is kNoSlot. `use` may insert keys.
+  struct FoundRow {
+    uint32_t slot;   // kNoSlot if the key is absent.
+    std::byte* row;  // Null if the key is absent.
+  };
+
+  // Calls use(start, size, found) for every group of keys in order, where
+  // found[i] belongs to keys[start + i]. `use` may insert keys.
   template <typename Use>
   void ForEachGroup(const PlacedKey* keys, int64_t n, Use use) const;
 

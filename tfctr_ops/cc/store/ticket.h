@@ -31,12 +31,9 @@ struct ResolvedBatch {
 
   ShardBatch OfShard(int64_t shard) const {
     const int64_t offset = batch.offset(shard);
-    return {batch.keys() + offset,
-            batch.offset(shard + 1) - offset,
-            places.data() + offset,
-            slots.data() + offset,
-            firsts.data() + offset,
-            num_distinct[static_cast<size_t>(shard)]};
+    return {batch.keys() + offset,  batch.offset(shard + 1) - offset,
+            places.data() + offset, slots.data() + offset,
+            firsts.data() + offset, num_distinct[static_cast<size_t>(shard)]};
   }
 
   PartitionedBatch batch;

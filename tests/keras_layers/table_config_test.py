@@ -1,0 +1,128 @@
+"""What a table and a feature may be, each refusal with what it received."""
+
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from keras_layers.table_config import (
+    FeatureConfig,
+    TableConfig,
+    deserialize_optimizer,
+    serialize_optimizer,
+)
+from tfctr_ops import RowInitializer, SparseOptimizer
+
+SGD = SparseOptimizer("sgd", learning_rate=0.5)
+
+
+def table(**options):
+    return TableConfig(**{"name": "ads", "dim": 2, "optimizer": SGD, **options})
+
+
+def test_an_optimizer_must_be_given():
+    with pytest.raises(TypeError, match="optimizer"):
+        TableConfig("ads", dim=2)
+
+
+def test_optimizer_and_initializer_are_converted():
+    config = table(optimizer=keras.optimizers.Adagrad(0.5), initializer="ones")
+    assert config.sparse_optimizer() == SparseOptimizer("adagrad", learning_rate=0.5)
+    assert config.row_initializer() == RowInitializer("constant", 1.0)
+
+
+@pytest.mark.parametrize("row", [[1, 2], (1.0, 2.0), np.array([1.0, 2.0])])
+def test_default_row_becomes_a_tuple_of_floats(row):
+    config = table(default_row=row)
+    assert config.default_row == (1.0, 2.0)
+    assert all(type(value) is float for value in config.default_row)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (
+            {"name": ""},
+            "`name` must be a string, not empty and without '/'. Received: name=''.",
+        ),
+        ({"name": 3}, "Received: name=3."),
+        ({"name": "a/b"}, "Received: name='a/b'."),
+        ({"dim": 0}, "`dim` must be a positive integer. Received: dim=0."),
+        ({"dim": 2.0}, "Received: dim=2.0."),
+        ({"dim": True}, "Received: dim=True."),
+        ({"dim": "2"}, "Received: dim='2'."),
+        (
+            {"bad_gradients": "ignore"},
+            "`bad_gradients` must be one of 'raise', 'skip'. Received: "
+            "bad_gradients='ignore'.",
+        ),
+        (
+            {"default_row": (1.0,)},
+            "`default_row` must hold dim=2 finite numbers. Received: "
+            "default_row=(1.0,).",
+        ),
+        ({"default_row": (1.0, np.nan)}, "Received: default_row=(1.0, nan)."),
+        ({"default_row": (1.0, np.inf)}, "Received: default_row=(1.0, inf)."),
+        (
+            {"optimizer": keras.optimizers.SGD(momentum=0.5)},
+            "Received: SGD(momentum=0.5).",
+        ),
+        ({"initializer": "he_normal"}, "Received: initializer='he_normal'."),
+    ],
+)
+def test_values_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        table(**options)
+
+
+def test_other_optimizers_are_refused():
+    with pytest.raises(TypeError, match="Received: optimizer='adam'"):
+        table(optimizer="adam")
+
+
+def test_a_feature_needs_a_table():
+    with pytest.raises(
+        TypeError,
+        match=re.escape("`table` must be a TableConfig. Received: table='ads'."),
+    ):
+        FeatureConfig("ads")
+
+
+def test_an_unknown_combiner_is_refused():
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "`combiner` must be None or one of 'sum', 'mean', 'sqrtn'. Received: "
+            "combiner='max'."
+        ),
+    ):
+        FeatureConfig(table(), combiner="max")
+
+
+@pytest.mark.parametrize(
+    "options, received",
+    [
+        ({"combiner": "sum"}, "per_column=True, combiner='sum', padding_id=None"),
+        ({"padding_id": 0}, "per_column=True, combiner=None, padding_id=0"),
+    ],
+)
+def test_columns_have_neither_bags_nor_padding(options, received):
+    with pytest.raises(ValueError, match=re.escape(f"Received: {received}.")):
+        FeatureConfig(table(), per_column=True, **options)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        SparseOptimizer("ftrl", learning_rate=0.5, l1=0.25),
+        keras.optimizers.Adam(0.5, beta_1=0.8),
+        keras.optimizers.SGD(keras.optimizers.schedules.InverseTimeDecay(0.5, 1, 0.5)),
+    ],
+)
+def test_optimizers_survive_json(optimizer):
+    text = json.dumps(serialize_optimizer(optimizer))
+    again = deserialize_optimizer(json.loads(text))
+    assert type(again) is type(optimizer)
+    assert serialize_optimizer(again) == serialize_optimizer(optimizer)

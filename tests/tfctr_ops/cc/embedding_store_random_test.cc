@@ -1,0 +1,312 @@
+// Thousands of random calls of a store equal the same calls of a std::map whose
+// rows are updated one float at a time.
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tests/tfctr_ops/cc/check.h"
+#include "tests/tfctr_ops/cc/random.h"
+#include "tests/tfctr_ops/cc/store_model.h"
+#include "tests/tfctr_ops/cc/test_store.h"
+#include "tests/tfctr_ops/cc/thread_executor.h"
+#include "tfctr_ops/cc/store/embedding_store.h"
+
+namespace tfctr {
+namespace {
+
+using testing::Key;
+using testing::Keys;
+using testing::LookupResult;
+using testing::Random;
+using testing::SmallOptions;
+using testing::StoreModel;
+using testing::Table;
+using testing::TestStore;
+using testing::ThreadExecutor;
+using Floats = std::vector<float>;
+using Doubles = std::vector<double>;
+using Kind = SparseOptimizer::Kind;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+struct Case {
+  StoreOptions options;
+  int num_threads;
+  int64_t room;      // In rows; -1 without a limit.
+  double tolerance;  // Relative to 1 + |expected|; 0: the very same number.
+};
+
+// One store, its model, and the lookups whose gradients have not come.
+class Session {
+ public:
+  Session(const Case& c, uint64_t seed)
+      : case_(c),
+        executor_(c.num_threads),
+        model_(c.options, c.room),
+        store_(NewStore(c.options.shard_bits)),
+        random_(seed) {}
+
+  void Run(int num_calls) {
+    for (int i = 0; i < num_calls; ++i) {
+      const int64_t die = random_.Below(100);
+      if (die < 35) {
+        if (open_.size() < 5) Lookup();
+      } else if (die < 68) {
+        if (!open_.empty()) Update();
+      } else if (die < 71) {
+        if (!open_.empty()) TakeOpen();  // And drop it.
+      } else if (die < 80) {
+        Write();
+      } else if (die < 88) {
+        const Keys keys = AnyKeys();
+        CheckNear(store_.Read(keys), model_.Read(keys));
+      } else if (die < 95) {
+        const Keys keys = SomeKeys(20);
+        CHECK_EQ(store_.Remove(keys), model_.Remove(keys));
+      } else if (die < 97) {
+        CheckStats();
+      } else if (die < 99) {
+        CheckTable();
+      } else {
+        Move();
+      }
+    }
+    CheckStats();
+    CheckTable();
+  }
+
+ private:
+  struct OpenLookup {
+    std::shared_ptr<Ticket> ticket;
+    Keys keys;
+    int64_t sequence;
+  };
+
+  // Now and then a batch for several threads.
+  Keys AnyKeys() { return SomeKeys(random_.Below(150) == 0 ? 9000 : 40); }
+
+  // At most `max` keys: mostly old acquaintances, some absent.
+  Keys SomeKeys(int64_t max) {
+    Keys keys({}, {});
+    const int64_t period = 1 + random_.Below(3);
+    for (int64_t i = 0; i < period; ++i) {
+      keys.features.push_back(static_cast<int32_t>(random_.Below(4)) - 1);
+    }
+    const int64_t n = random_.Below(max / period + 1) * period;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t die = random_.Below(20);
+      keys.ids.push_back(die == 0   ? std::numeric_limits<int64_t>::min()
+                         : die == 1 ? std::numeric_limits<int64_t>::max()
+                         : die < 5  ? random_.Below(3 * max)
+                                    : random_.Below(30) - 10);
+    }
+    return keys;
+  }
+
+  TestStore NewStore(int shard_bits) {
+    StoreOptions options = case_.options;
+    options.shard_bits = shard_bits;
+    const int64_t row_bytes =
+        RowLayout(options.dim, options.optimizer.NumSlotFloats(options.dim))
+            .row_bytes();
+    budget_ = std::make_shared<MemoryBudget>(
+        case_.room < 0 ? -1 : case_.room * row_bytes);
+    return TestStore(options, budget_, &executor_);
+  }
+
+  void CheckNear(double got, double expected) const {
+    CHECK_NEAR(got, expected, case_.tolerance * (1 + std::fabs(expected)));
+  }
+  void CheckNear(const Floats& got, const Doubles& expected) const {
+    CHECK_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) CheckNear(got[i], expected[i]);
+  }
+
+  void CheckIsFull(const Status& status) const {
+    CHECK_EQ(status.code(), StatusCode::kResourceExhausted);
+  }
+
+  void Lookup() {
+    const Keys keys = AnyKeys();
+    if (!model_.TryInsert(keys)) {
+      CheckIsFull(store_.TryLookup(keys));
+      return;
+    }
+    const LookupResult found = store_.Lookup(keys);
+    CheckNear(found.rows, model_.LookupInserted(keys));
+    open_.push_back({found.ticket, keys, next_sequence_++});
+  }
+
+  OpenLookup TakeOpen() {
+    std::swap(open_[static_cast<size_t>(
+                  random_.Below(static_cast<int64_t>(open_.size())))],
+              open_.back());
+    OpenLookup lookup = std::move(open_.back());
+    open_.pop_back();
+    return lookup;
+  }
+
+  void Update() {
+    const OpenLookup lookup = TakeOpen();
+    Floats gradient =
+        random_.Uniforms(lookup.keys.size() * case_.options.dim, -1.0f, 1.0f);
+    // A step has one learning rate.
+    if (!model_.has_reports()) learning_rate_ = random_.Uniform(0.01f, 0.1f);
+    int64_t step = -1;
+    if (!gradient.empty() && random_.Below(20) == 0) {
+      gradient[static_cast<size_t>(
+          random_.Below(static_cast<int64_t>(gradient.size())))] = kNaN;
+      const Status status =
+          store_.TryUpdate(lookup.ticket, gradient, learning_rate_, &step);
+      if (case_.options.skip_bad_gradients) {
+        CHECK_OK(status);
+        CHECK_EQ(step, model_.step());
+        model_.Skip();
+      } else {
+        CHECK_EQ(status.code(), StatusCode::kInvalidArgument);
+      }
+    } else {
+      CHECK_EQ(store_.Update(lookup.ticket, gradient, learning_rate_),
+               model_.Report(lookup.sequence, lookup.keys, gradient,
+                             learning_rate_));
+    }
+    if (open_.empty()) model_.EndStep();
+    CHECK_EQ(store_->step(), model_.step());
+  }
+
+  void Write() {
+    const Keys keys = AnyKeys();
+    const Floats weights =
+        random_.Uniforms(keys.size() * case_.options.dim, -1.0f, 1.0f);
+    if (!model_.TryInsert(keys)) {
+      CheckIsFull(store_->Write(keys, weights.data(), store_.executor()));
+      return;
+    }
+    store_.Write(keys, weights);
+    model_.Write(keys, weights);
+  }
+
+  void CheckStats() {
+    const StoreStats stats = store_.Stats();
+    const std::map<Key, StoreModel::Row> known = model_.KnownRows();
+    CHECK_EQ(stats.rows, model_.size());
+    CHECK_EQ(stats.known_rows, static_cast<int64_t>(known.size()));
+    CHECK_EQ(stats.step, model_.step());
+    CHECK_EQ(stats.skipped_updates, model_.skipped());
+    CHECK_EQ(stats.evicted_rows, 0);
+    CHECK_EQ(budget_->used_bytes(), stats.rows * stats.row_bytes);
+  }
+
+  void CheckTable() {
+    const Table table = store_.Export();
+    const std::map<Key, StoreModel::Row> expected = model_.KnownRows();
+    CHECK_EQ(table.size(), expected.size());
+    for (const auto& [key, row] : expected) {
+      const auto it = table.find(key);
+      CHECK(it != table.end());
+      CheckNear(it->second.floats, row.floats);
+      CHECK_EQ(it->second.last_step, row.last_step);
+      CHECK_EQ(it->second.count, row.count);
+    }
+  }
+
+  // Goes on with a copy of the table: in a store of another number of shards,
+  // or in the same store, whose open lookups stay open.
+  void Move() {
+    if (model_.is_over_room()) return;
+    const Table table = store_.Export();
+    model_.EndStep();
+    model_.Import();
+    if (random_.Below(2) == 0) {
+      open_.clear();
+      store_ = NewStore(static_cast<int>(random_.Below(7)));
+      model_.ForgetSkipped();
+    }
+    store_.Import(table, model_.step());
+  }
+
+  const Case case_;
+  ThreadExecutor executor_;
+  StoreModel model_;
+  std::shared_ptr<MemoryBudget> budget_;
+  TestStore store_;
+  Random random_;
+  std::vector<OpenLookup> open_;
+  int64_t next_sequence_ = 0;
+  float learning_rate_ = 0;
+};
+
+// Initial rows at random, and a default row that no other is equal to.
+Case NewCase(Kind kind, int64_t dim, int shard_bits, double tolerance) {
+  Case c = {SmallOptions(dim, kind), 1, -1, tolerance};
+  c.options.initializer = {RowInitializer::Kind::kNormal, 0.0f, 0.5f};
+  c.options.default_row.assign(static_cast<size_t>(dim), 17.0f);
+  c.options.shard_bits = shard_bits;
+  return c;
+}
+
+constexpr int kNumCalls = 3000;
+
+TEST(SgdEqualsTheModelToTheBit) {
+  Session(NewCase(Kind::kSgd, 3, 0, 0), 1).Run(kNumCalls);
+  Case c = NewCase(Kind::kSgd, 1, 6, 0);
+  c.num_threads = 3;
+  Session(c, 2).Run(kNumCalls);
+}
+
+TEST(AdagradEqualsTheModelToTheBit) {
+  Case c = NewCase(Kind::kAdagrad, 5, 3, 0);
+  c.num_threads = 4;
+  Session(c, 3).Run(kNumCalls);
+  c.options.skip_bad_gradients = true;
+  c.num_threads = 1;
+  Session(c, 4).Run(kNumCalls);
+}
+
+TEST(AFullStoreEqualsTheModel) {
+  for (const int64_t room : {0, 20, 80}) {
+    Case c = NewCase(Kind::kAdagrad, 4, 2, 0);
+    c.room = room;
+    c.num_threads = 2;
+    Session(c, 5).Run(kNumCalls);
+  }
+}
+
+// The rest rounds otherwise than the model, in each of the few hundred updates
+// of a row.
+constexpr double kTolerance = 1e-5;
+
+TEST(RowwiseAdagradEqualsTheModel) {
+  Session(NewCase(Kind::kRowwiseAdagrad, 17, 3, kTolerance), 6).Run(kNumCalls);
+}
+
+TEST(AdamEqualsTheModel) {
+  Case c = NewCase(Kind::kAdam, 2, 4, kTolerance);
+  c.num_threads = 2;
+  Session(c, 7).Run(kNumCalls);
+  c.options.optimizer.per_row_bias_correction = true;
+  c.options.optimizer.weight_decay = 0.1f;
+  c.options.optimizer.epsilon = 1e-3f;
+  Session(c, 8).Run(kNumCalls);
+}
+
+TEST(FtrlEqualsTheModel) {
+  // The linear term sums numbers that are 1 / learning_rate times as large.
+  Case c = NewCase(Kind::kFtrl, 3, 1, 10 * kTolerance);
+  Session(c, 9).Run(kNumCalls);
+  c.options.optimizer.l1 = 0.1f;
+  c.options.optimizer.l2 = 0.2f;
+  c.options.optimizer.l2_shrinkage = 0.05f;
+  c.options.optimizer.beta = 0.5f;
+  c.options.optimizer.learning_rate_power = -0.6f;
+  c.num_threads = 2;
+  Session(c, 10).Run(kNumCalls);
+}
+
+}  // namespace
+}  // namespace tfctr

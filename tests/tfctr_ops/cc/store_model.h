@@ -1,0 +1,253 @@
+// StoreModel: what a store should do, without threads, shards, slots or an
+// index.
+
+#ifndef TESTS_TFCTR_OPS_CC_STORE_MODEL_H_
+#define TESTS_TFCTR_OPS_CC_STORE_MODEL_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "tests/tfctr_ops/cc/check.h"
+#include "tests/tfctr_ops/cc/test_store.h"
+#include "tfctr_ops/cc/store/store_options.h"
+
+namespace tfctr {
+namespace testing {
+
+// Moves a row [weights | slots] by the formulas in sparse_optimizer.h. SGD and
+// Adagrad in single precision, which gives the bits of the store; the others in
+// double precision.
+inline void ScalarUpdate(const SparseOptimizer& o, float learning_rate,
+                         int64_t step, int64_t count,
+                         const std::vector<float>& gradient,
+                         std::vector<double>* row) {
+  const size_t dim = gradient.size();
+  const double lr = learning_rate;
+  double mean_square = 0;
+  for (const double g : gradient) mean_square += g * g / gradient.size();
+  if (o.kind == SparseOptimizer::Kind::kRowwiseAdagrad)
+    (*row)[dim] += mean_square;
+  for (size_t c = 0; c < dim; ++c) {
+    const float g = gradient[c];
+    const double g2 = static_cast<double>(g) * g;
+    double& w = (*row)[c];
+    double* slot = row->data() + dim + c;
+    w -= lr * o.weight_decay * w;
+    switch (o.kind) {
+      case SparseOptimizer::Kind::kSgd:
+        w = static_cast<float>(w) - learning_rate * g;
+        break;
+      case SparseOptimizer::Kind::kAdagrad: {
+        const float a = static_cast<float>(*slot) + g * g;
+        *slot = a;
+        w = static_cast<float>(w) -
+            learning_rate * g / std::sqrt(a + o.epsilon);
+        break;
+      }
+      case SparseOptimizer::Kind::kRowwiseAdagrad:
+        w -= lr * g / std::sqrt((*row)[dim] + o.epsilon);
+        break;
+      case SparseOptimizer::Kind::kAdam: {
+        double& m = slot[0];
+        double& v = slot[dim];
+        m += (1 - o.beta_1) * (g - m);
+        v += (1 - o.beta_2) * (g2 - v);
+        const auto t =
+            static_cast<double>(o.per_row_bias_correction ? count : step);
+        w -= lr * std::sqrt(1 - std::pow(o.beta_2, t)) /
+             (1 - std::pow(o.beta_1, t)) * m / (std::sqrt(v) + o.epsilon);
+        break;
+      }
+      case SparseOptimizer::Kind::kFtrl: {
+        double& n = slot[0];
+        double& z = slot[dim];
+        const double before = std::pow(n, -o.learning_rate_power);
+        n += g2;
+        const double after = std::pow(n, -o.learning_rate_power);
+        z += g + 2.0 * o.l2_shrinkage * w - (after - before) / lr * w;
+        w = (std::clamp<double>(z, -o.l1, o.l1) - z) /
+            (after / lr + 2.0 * o.l2 + o.beta / lr);
+        break;
+      }
+    }
+  }
+}
+
+class StoreModel {
+ public:
+  struct Row {
+    std::vector<double> floats;
+    int64_t last_step = 0;
+    int64_t count = 0;
+    bool known = false;
+  };
+
+  // `room` is the number of rows that fit; negative without a limit.
+  StoreModel(const StoreOptions& options, int64_t room)
+      : options_(options), room_(room) {}
+
+  // The weights that each key should read.
+  std::vector<double> Read(const Keys& keys) {
+    EndStep();
+    std::vector<double> rows;
+    for (size_t i = 0; i < keys.ids.size(); ++i) {
+      const auto it = rows_.find(keys[i]);
+      const bool is_known = it != rows_.end() && it->second.known;
+      AppendWeights(keys[i],
+                    is_known ? it->second.floats
+                             : std::vector<double>(options_.default_row.begin(),
+                                                   options_.default_row.end()),
+                    &rows);
+    }
+    return rows;
+  }
+
+  // Whether the keys fit; if so they are inserted.
+  bool TryInsert(const Keys& keys) {
+    EndStep();
+    std::set<Key> unseen;
+    for (size_t i = 0; i < keys.ids.size(); ++i) {
+      if (keys[i].first >= 0 && rows_.count(keys[i]) == 0) {
+        unseen.insert(keys[i]);
+      }
+    }
+    if (room_ >= 0 && !unseen.empty() && size() + Size(unseen) > room_) {
+      return false;
+    }
+    for (const Key& key : unseen) Insert(key);
+    return true;
+  }
+
+  std::vector<double> LookupInserted(const Keys& keys) const {
+    std::vector<double> rows;
+    for (size_t i = 0; i < keys.ids.size(); ++i) {
+      const auto it = rows_.find(keys[i]);
+      AppendWeights(
+          keys[i],
+          it == rows_.end() ? std::vector<double>() : it->second.floats, &rows);
+    }
+    return rows;
+  }
+
+  // Returns the number of the update.
+  int64_t Report(int64_t sequence, const Keys& keys,
+                 const std::vector<float>& gradient, float learning_rate) {
+    if (reports_.empty()) ++step_;
+    learning_rate_ = learning_rate;
+    CHECK(reports_.emplace(sequence, std::make_pair(keys, gradient)).second);
+    return step_;
+  }
+  void Skip() { ++skipped_; }
+
+  // Sums the gradients of every key, and moves its row once.
+  void EndStep() {
+    std::map<Key, std::vector<float>> sums;
+    for (const auto& [sequence, report] : reports_) {
+      const auto& [keys, gradient] = report;
+      for (size_t i = 0; i < keys.ids.size(); ++i) {
+        if (keys[i].first < 0) continue;
+        std::vector<float>& sum = sums[keys[i]];
+        sum.resize(dim(), 0.0f);
+        for (size_t c = 0; c < dim(); ++c) sum[c] += gradient[i * dim() + c];
+      }
+    }
+    reports_.clear();
+    for (const auto& [key, sum] : sums) {
+      if (rows_.count(key) == 0) Insert(key);
+      Row& row = rows_[key];
+      row.known = true;
+      row.last_step = step_;
+      ++row.count;
+      ScalarUpdate(options_.optimizer, learning_rate_, step_, row.count, sum,
+                   &row.floats);
+    }
+  }
+
+  // REQUIRES: TryInsert(keys) was true.
+  void Write(const Keys& keys, const std::vector<float>& weights) {
+    for (size_t i = 0; i < keys.ids.size(); ++i) {
+      if (keys[i].first < 0) continue;
+      Row& row = rows_.at(keys[i]);
+      row.known = true;
+      for (size_t c = 0; c < dim(); ++c) {
+        row.floats[c] = weights[i * dim() + c];
+      }
+    }
+  }
+
+  int64_t Remove(const Keys& keys) {
+    EndStep();
+    int64_t removed = 0;
+    for (size_t i = 0; i < keys.ids.size(); ++i) {
+      removed += static_cast<int64_t>(rows_.erase(keys[i]));
+    }
+    return removed;
+  }
+
+  // A store that is imported has neither unknown rows nor counts of its past.
+  void Import() {
+    for (auto it = rows_.begin(); it != rows_.end();) {
+      it = it->second.known ? std::next(it) : rows_.erase(it);
+    }
+  }
+  void ForgetSkipped() { skipped_ = 0; }
+
+  std::map<Key, Row> KnownRows() {
+    EndStep();
+    std::map<Key, Row> known;
+    for (const auto& [key, row] : rows_) {
+      if (row.known) known[key] = row;
+    }
+    return known;
+  }
+
+  bool is_over_room() const { return room_ >= 0 && size() > room_; }
+  bool has_reports() const { return !reports_.empty(); }
+  int64_t size() const { return Size(rows_); }
+  int64_t step() const { return step_; }
+  int64_t skipped() const { return skipped_; }
+
+ private:
+  template <typename Container>
+  static int64_t Size(const Container& container) {
+    return static_cast<int64_t>(container.size());
+  }
+  size_t dim() const { return static_cast<size_t>(options_.dim); }
+
+  void Insert(const Key& key) {
+    const SparseOptimizer& optimizer = options_.optimizer;
+    std::vector<float> floats(
+        dim() + static_cast<size_t>(optimizer.NumSlotFloats(options_.dim)));
+    options_.initializer.Fill(
+        options_.feature_seeds[static_cast<size_t>(key.first)], key.second,
+        options_.dim, floats.data());
+    optimizer.InitializeSlots(options_.dim, floats.data() + dim());
+    rows_[key].floats.assign(floats.begin(), floats.end());
+  }
+
+  // Zeros for an absent key.
+  void AppendWeights(const Key& key, std::vector<double> row,
+                     std::vector<double>* rows) const {
+    if (key.first < 0) row.assign(dim(), 0);
+    rows->insert(rows->end(), row.begin(), row.begin() + options_.dim);
+  }
+
+  const StoreOptions options_;
+  const int64_t room_;
+  std::map<Key, Row> rows_;
+  std::map<int64_t, std::pair<Keys, std::vector<float>>>
+      reports_;  // By sequence.
+  float learning_rate_ = 0;
+  int64_t step_ = 0;
+  int64_t skipped_ = 0;
+};
+
+}  // namespace testing
+}  // namespace tfctr
+
+#endif  // TESTS_TFCTR_OPS_CC_STORE_MODEL_H_
