@@ -14,7 +14,7 @@ CC_FILES = $(shell find tfctr_ops tests -name '*.cc' -o -name '*.h')
 
 export CXX
 export KERAS_BACKEND := tensorflow
-export TF_CPP_MIN_LOG_LEVEL ?= 2
+export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 help:  ## List the commands.
 	@sed -nE 's/^([a-z-]+):.*  ## (.*)/  make \1|\2/p' Makefile | column -t -s '|'

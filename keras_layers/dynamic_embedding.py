@@ -153,11 +153,12 @@ class DynamicEmbedding(keras.layers.Layer):
         self._refuse_strategies()
         if self._single:
             inputs, weights = {"": inputs}, {"": weights}
-        self._check_keys(inputs, weights or {})
+        weights = {} if weights is None else weights
+        self._check_keys(inputs, weights)
         flat = {
             name: flatten_feature(
                 inputs[name],
-                (weights or {}).get(name),
+                weights.get(name),
                 config,
                 self._places[name].numbers,
                 self._owner(name),
@@ -190,7 +191,8 @@ class DynamicEmbedding(keras.layers.Layer):
     ) -> Any:
         # Without running `call` on placeholders, which would make rows.
         tensors = {"": inputs} if self._single else inputs
-        self._check_keys(tensors, {"": weights} if self._single else weights or {})
+        if not self._single:
+            self._check_keys(tensors, {} if weights is None else weights)
         for name, tensor in tensors.items():
             check_id_dtype(tensor.dtype, self._owner(name))
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
@@ -280,7 +282,8 @@ class DynamicEmbedding(keras.layers.Layer):
                 self.features[""] if self._single else self.features, self._seeds
             )
         )
-        config["storage"] = keras.saving.serialize_keras_object(self.storage)
+        # As it is: Keras then notes that layers share it, and so its budget.
+        config["storage"] = self.storage
         config["save_limit"] = self.save_limit
         return config
 
@@ -288,7 +291,9 @@ class DynamicEmbedding(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> "DynamicEmbedding":
         config = dict(config)
         features = table_saving.features_from_config(config)
-        storage = keras.saving.deserialize_keras_object(config.pop("storage"))
+        storage = config.pop("storage")
+        if not isinstance(storage, Storage):
+            storage = keras.saving.deserialize_keras_object(storage)
         return cls(features, storage=storage, **config)
 
     def save_own_variables(self, store: Any) -> None:

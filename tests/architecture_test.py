@@ -94,9 +94,9 @@ def test_imports_point_downwards(path):
     above = PACKAGES[PACKAGES.index(package) + 1 :]
     for name, line in imports(path):
         assert not is_within(name, above), (
-            f"{in_repository(path)}:{line} imports {name}, but {package} lies below it. "
-            f"Order, bottom to top: {' <- '.join(PACKAGES)}. Move the code down, or pass "
-            "the object in as an argument."
+            f"{in_repository(path)}:{line} imports {name}, but {package} lies below "
+            f"it. Order, bottom to top: {' <- '.join(PACKAGES)}. Move the code down, "
+            "or pass the object in as an argument."
         )
         assert not is_within(name, FOREIGN[package]), (
             f"{in_repository(path)}:{line} imports {name}, which {package} must not "
@@ -108,8 +108,8 @@ def test_imports_point_downwards(path):
 def test_parts_of_tfctr_know_only_those_below_them(path):
     part = path.relative_to(ROOT / "tfctr").parts[0].removesuffix(".py")
     assert part in PARTS, (
-        f"tfctr/{part} has no line in PARTS of {in_repository(pathlib.Path(__file__))}. "
-        "Add one, with the parts that it may import."
+        f"tfctr/{part} has no line in PARTS of tests/architecture_test.py. Add one, "
+        "with the parts that it may import."
     )
     for name, line in imports(path):
         root, _, rest = name.partition(".")
@@ -162,8 +162,8 @@ def cc_files():
 def test_a_file_fits_in_one_sitting(path):
     lines, name = len(path.read_text().splitlines()), in_repository(path)
     assert lines <= MAX_LINES or name in LONG_FILES, (
-        f"{name} has {lines} lines; the limit is {MAX_LINES}. Split it by ideas, or give "
-        "it a line in LONG_FILES that says why it is one."
+        f"{name} has {lines} lines; the limit is {MAX_LINES}. Split it by ideas, or "
+        "give it a line in LONG_FILES that says why it is one."
     )
     assert lines > MAX_LINES or name not in LONG_FILES, (
         f"{name} has only {lines} lines by now. Take its line out of LONG_FILES."
@@ -211,6 +211,6 @@ def test_the_store_is_plain_cc(path):
         assert name.startswith("tfctr_ops/cc/store/") or not re.match(
             r"(tensorflow|absl|tsl|Eigen|tfctr_ops|google)/", name
         ), (
-            f"{in_repository(path)} includes {name}. Only cc/kernels and cc/ops may, so "
-            "that the store compiles in seconds and runs under the sanitizers alone."
+            f"{in_repository(path)} includes {name}. Only cc/kernels and cc/ops may, "
+            "so that the store compiles in seconds and runs under the sanitizers alone."
         )

@@ -1,4 +1,4 @@
-"""Docstrings of public classes: examples run, arguments are those of the constructor."""
+"""Docstrings of public classes: examples run, arguments are the real ones."""
 
 import doctest
 import inspect
@@ -50,7 +50,7 @@ def test_arguments_are_documented(obj):
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     assert documented_names(obj) == arguments, (
-        f"The `Args:` of {obj.__name__} must name the constructor's arguments, in order."
+        f"The `Args:` of {obj.__name__} must name all arguments, in order."
     )
 
 

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import json
+import os
 import pathlib
 from collections.abc import Sequence
 
@@ -16,6 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Strings. `None` means those of the process.
     """
     options = _parser().parse_args(arguments)
+    # TensorFlow logs errors at every start, about CUDA plug-ins that are registered
+    # twice; what goes wrong later reaches us as exceptions.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         return int(options.run(options))
     except ValueError as error:

@@ -17,6 +17,7 @@ from tfctr.config import TablesConfig, TrainConfig
 from tfctr.data import ClickLog, MovieLens, SyntheticClickLog
 from tfctr.metrics import auc, log_loss
 from tfctr.models import DeepFM, DynamicTables, FeatureVectors, StaticTables
+from tfctr.models.feature_vectors import StaticEmbedding
 from tfctr.optimizers import RowwiseAdagrad, RowwiseAdam
 
 _OPTIMIZERS = {
@@ -188,8 +189,11 @@ def _table_counts(model: keras.Model) -> dict[str, Any]:
         if isinstance(layer, DynamicEmbedding)
         for name, stats in layer.stats().items()
     }
+    static = sum(
+        layer.num_rows for layer in model.layers if isinstance(layer, StaticEmbedding)
+    )
     return {
-        "rows": sum(stats["known_rows"] for stats in tables.values()),
+        "rows": static + sum(stats["known_rows"] for stats in tables.values()),
         "table_bytes": sum(stats["memory_bytes"] for stats in tables.values()),
         "tables": tables,
     }

@@ -246,7 +246,7 @@ class EmbeddingStore:
         Args:
             ticket: Of the lookup that gave the rows.
             gradients: float32 `(n, dim)`.
-            learning_rate: float32 scalar.
+            learning_rate: float32 scalar, finite.
 
         Returns:
             How many updates the store has seen, this one included: int64 scalar.

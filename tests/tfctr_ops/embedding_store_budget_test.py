@@ -50,10 +50,10 @@ def test_the_error_of_a_full_table_names_numbers_that_are_enough(
     ids = tf.concat([keys(0, used + batch), keys(5, used + batch)], 0)
     with is_full(
         "Table 'ads' is full: the budget of ram=320 bytes is used up by rows of 32 "
-        f"bytes, and this batch has {used + batch - 10} new keys more than fit. Nothing "
-        f"was inserted. Possible fixes: 1) raise `ram` to {enough} bytes or more; "
-        "2) let rows leave with eviction_policy='clock'; 3) lower `dim` or choose an "
-        "optimizer with fewer slots."
+        f"bytes, and this batch has {used + batch - 10} new keys more than fit. "
+        f"Nothing was inserted. Possible fixes: 1) raise `ram` to {enough} bytes or "
+        "more; 2) let rows leave with eviction_policy='clock'; 3) lower `dim` or "
+        "choose an optimizer with fewer slots."
     ):
         store.lookup(ids, FEATURE)
     assert store.stats()["rows"] == used
@@ -190,7 +190,8 @@ def test_a_batch_larger_than_the_budget_is_right(make_store):
     # What is above the budget leaves with the next batches.
     for start in range(10):
         touch(store, keys(start, start + 1))
-    assert store.stats()["rows"] <= 64  # One for each shard that evicts none of a batch.
+    # Of a shard whose only row is in the batch, none can leave.
+    assert store.stats()["rows"] <= 64
 
 
 def test_no_gradient_is_lost_when_its_row_was_evicted(make_store):

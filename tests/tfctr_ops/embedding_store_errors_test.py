@@ -70,8 +70,8 @@ def test_the_op_checks_the_default_row_too(raw_store):
 
 @pytest.mark.slow
 def test_the_number_of_features_is_bounded(raw_store):
-    message = "A store holds at most 16777216 features. Received: 16777217 feature_seeds."
-    with invalid(message):
+    message = "at most 16777216 features. Received: 16777217 feature_seeds."
+    with invalid(f"A store holds {message}"):
         raw_store(MemoryBudget().handle, feature_seeds=[0] * (2**24 + 1))
 
 
@@ -171,8 +171,8 @@ def test_imported_columns_fit_together(make_store, column, shape, expected):
     wrong = tf.zeros(shape, getattr(rows, column).dtype)
     name = "rows" if column == "values" else column
     received = ",".join(map(str, shape))
-    message = f"`{name}` must have shape {expected}. Received: {name}.shape=[{received}]."
-    with invalid(message):
+    message = f"must have shape {expected}. Received: {name}.shape=[{received}]."
+    with invalid(f"`{name}` {message}"):
         make_store().import_rows(rows._replace(**{column: wrong}), step=0)
 
 
@@ -220,10 +220,10 @@ def test_rows_of_another_moment_than_the_weights_are_refused(
     store.update(ticket, ONES, 0.5)
     message = (
         "The rows of table 'ads' are those after 1 updates, but the layer's weights "
-        f"are those after {expected_step}. The weights were set without the rows, as by "
-        "`set_weights` or EarlyStopping(restore_best_weights=True): neither can carry a "
-        "table. Go back to a moment with `model.save_weights` and `load_weights`, which "
-        "carry both."
+        f"are those after {expected_step}. The weights were set without the rows, as "
+        "by `set_weights` or EarlyStopping(restore_best_weights=True): neither can "
+        "carry a table. Go back to a moment with `model.save_weights` and "
+        "`load_weights`, which carry both."
     )
     with refuses(tf.errors.FailedPreconditionError, message):
         getattr(store, method)(IDS, FEATURE, expected_step=expected_step)
@@ -269,6 +269,21 @@ def test_a_ticket_is_no_other_variant(make_store):
     )
     with invalid(message):
         make_store().update(variant, ONES, 0.5)
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf", "-inf"])
+def test_a_learning_rate_that_is_not_finite_moves_nothing(make_store, rate):
+    # It used to make every row of the batch NaN.
+    store = make_store(table="ads")
+    _, ticket = store.lookup(IDS, FEATURE)
+    message = (
+        "The learning rate of table 'ads' must be finite. "
+        f"Received: learning_rate={rate}. Check the schedule."
+    )
+    with invalid(message):
+        store.update(ticket, ONES, float(rate))
+    store.update(ticket, ONES, 0.5)
+    assert store.read(IDS, FEATURE).numpy().tolist() == [[0.5, 0.5]] * 4
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1.1e12])

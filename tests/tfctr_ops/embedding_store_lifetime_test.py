@@ -29,6 +29,15 @@ def has_room(make_store, budget):
     return True
 
 
+def training_step(store):
+    @tf.function
+    def step():
+        rows, ticket = fill(store)
+        return store.update(ticket, rows, 0.5)
+
+    return step
+
+
 def raw_fill(handle):
     no_belief = tf.constant(-1, tf.int64)
     return library.load().tfctr_embedding_store_lookup(
@@ -76,15 +85,8 @@ def test_a_budget_lives_as_long_as_a_store_that_uses_it(make_store):
 
 def test_a_function_keeps_the_store_it_uses_and_lets_go_of_it(make_store):
     budget = MemoryBudget(ROOM)
-    store = make_store(budget=budget)
-
-    @tf.function
-    def step():
-        rows, ticket = fill(store)
-        return store.update(ticket, rows, 0.5)
-
+    step = training_step(make_store(budget=budget))
     step()
-    del store
     gc.collect()
     assert not has_room(make_store, budget)
     # The function still has the same table.
@@ -144,21 +146,19 @@ def test_a_store_made_in_a_loop_ends_with_its_turn(make_store, raw_store):
 
 def test_tickets_of_a_loop_end_with_their_turn(make_store):
     budget = MemoryBudget(ROOM)
-    store = make_store(budget=budget)
 
-    @tf.function
-    def run():
-        for i in tf.range(100):
-            rows, ticket = fill(store)
-            if i % 2 == 0:  # The others are dropped without a gradient.
-                store.update(ticket, rows, 0.5)
+    def train(store):
+        @tf.function
+        def run():
+            for i in tf.range(100):
+                rows, ticket = fill(store)
+                if i % 2 == 0:  # The others are dropped without a gradient.
+                    store.update(ticket, rows, 0.5)
 
-    run()
-    assert store.stats()["step"] == 50
-    # Without an open ticket, a store has nothing to wait for and nothing to keep it.
-    _, ticket = fill(store)
-    store.update(ticket, tf.ones((100, 2)), 0.5)
-    del store, ticket, run
+        run()
+        assert store.stats()["step"] == 50
+
+    train(make_store(budget=budget))
     gc.collect()
     assert has_room(make_store, budget)
 

@@ -22,8 +22,8 @@ def test_a_missing_library_is_named_with_its_folder_and_the_remedy(tmp_path):
     message = (
         f"The native library for TensorFlow {tf.__version__} is not built: expected "
         f"_tfctr_ops-tf0.1.so in {tmp_path}. Build it in this environment with "
-        "`pip install --no-build-isolation .`, or install the tfctr wheel made for this "
-        "TensorFlow."
+        "`pip install --no-build-isolation .`, or install the tfctr wheel made for "
+        "this TensorFlow."
     )
     with pytest.raises(ImportError, match=re.escape(message)):
         library._load(tmp_path / "_tfctr_ops-tf0.1.so")

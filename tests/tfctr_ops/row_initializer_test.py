@@ -143,8 +143,8 @@ def test_rows_depend_on_feature_seed_and_id_alone(make_store):
     [
         (
             ("glorot",),
-            "`kind` must be one of 'constant', 'uniform', 'normal', 'truncated_normal'. "
-            "Received: kind='glorot'.",
+            "`kind` must be one of 'constant', 'uniform', 'normal', "
+            "'truncated_normal'. Received: kind='glorot'.",
         ),
         (
             ("normal", 0.0, -0.1),

@@ -50,7 +50,7 @@ def optimizer_of(variant):
 
 
 class Reference:
-    """One row, updated by the documented formulas in float32, operation by operation."""
+    """One row, updated by the documented formulas, each operation in float32."""
 
     def __init__(self, optimizer, weights):
         self.o, self.w, self.count = optimizer, np.array(weights, "float32"), 0
@@ -94,9 +94,8 @@ class Reference:
 
     def ftrl(self, g, rate, step):
         n, z = self.slots
-        l1, l2, shrinkage, beta = (
-            np.float32(x) for x in (self.o.l1, self.o.l2, self.o.l2_shrinkage, self.o.beta)
-        )
+        o = self.o
+        l1, l2, shrinkage, beta = np.float32([o.l1, o.l2, o.l2_shrinkage, o.beta])
         before = self.raised(n)
         n += g * g
         after = self.raised(n)
@@ -306,8 +305,8 @@ NAN = float("nan")
         (
             "kind",
             "rmsprop",
-            "`kind` must be one of 'sgd', 'adagrad', 'rowwise_adagrad', 'adam', 'ftrl'. "
-            "Received: kind='rmsprop'.",
+            "`kind` must be one of 'sgd', 'adagrad', 'rowwise_adagrad', 'adam', "
+            "'ftrl'. Received: kind='rmsprop'.",
         ),
         (
             "bias_correction",

@@ -176,6 +176,11 @@ class StaticEmbedding(keras.layers.Layer):
                 len(ids) + 1, dim, name=f"{name}_table"
             )
 
+    @property
+    def num_rows(self) -> int:
+        """How many rows all tables have."""
+        return sum(table.input_dim for table in self._tables.values())
+
     def build(self, input_shape: Any) -> None:
         for table in self._tables.values():
             table.build(None)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/tfctr_ops/cc/check.h"
+#include "tests/tfctr_ops/cc/many_locks.h"
 #include "tests/tfctr_ops/cc/random.h"
 #include "tests/tfctr_ops/cc/test_store.h"
 #include "tfctr_ops/cc/store/embedding_store.h"

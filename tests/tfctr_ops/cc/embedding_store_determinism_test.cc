@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/tfctr_ops/cc/check.h"
+#include "tests/tfctr_ops/cc/many_locks.h"
 #include "tests/tfctr_ops/cc/random.h"
 #include "tests/tfctr_ops/cc/test_store.h"
 #include "tests/tfctr_ops/cc/thread_executor.h"

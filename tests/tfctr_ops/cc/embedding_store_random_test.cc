@@ -1,6 +1,7 @@
 // Thousands of random calls of a store equal the same calls of a std::map whose
 // rows are updated one float at a time.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "tests/tfctr_ops/cc/check.h"
+#include "tests/tfctr_ops/cc/many_locks.h"
 #include "tests/tfctr_ops/cc/random.h"
 #include "tests/tfctr_ops/cc/store_model.h"
 #include "tests/tfctr_ops/cc/test_store.h"
@@ -241,6 +243,14 @@ class Session {
   float learning_rate_ = 0;
 };
 
+Floats InitialWeights(const StoreOptions& options, const Key& key) {
+  Floats weights(static_cast<size_t>(options.dim));
+  options.initializer.Fill(
+      options.feature_seeds[static_cast<size_t>(key.first)], key.second,
+      options.dim, weights.data());
+  return weights;
+}
+
 // Initial rows at random, and a default row that no other is equal to.
 Case NewCase(Kind kind, int64_t dim, int shard_bits, double tolerance) {
   Case c = {SmallOptions(dim, kind), 1, -1, tolerance};
@@ -306,6 +316,68 @@ TEST(FtrlEqualsTheModel) {
   c.options.optimizer.learning_rate_power = -0.6f;
   c.num_threads = 2;
   Session(c, 10).Run(kNumCalls);
+}
+
+// Which rows leave is the store's affair, but a key reads what it learned or
+// starts afresh: nothing else, ever.
+TEST(UnderEvictionAKeyReadsWhatItLearnedOrItsInitialRow) {
+  Case c = NewCase(Kind::kSgd, 2, 3, 0);
+  c.options.eviction_policy = EvictionPolicy::kClock;
+  const int64_t row_bytes = RowLayout(2, 0).row_bytes();
+  for (const int64_t room : {0, 5, 30, 100}) {
+    const auto budget = std::make_shared<MemoryBudget>(room * row_bytes);
+    ThreadExecutor executor(2);
+    const TestStore store(c.options, budget, &executor);
+    Random random(11);
+    std::map<Key, Floats> learned;
+    for (int step = 0; step < 400; ++step) {
+      // The second lookup may drive out rows of the first.
+      std::vector<std::pair<Keys, LookupResult>> lookups;
+      std::map<Key, Floats> looked_up;
+      for (int i = 0; i < 2; ++i) {
+        Keys keys({}, {0, 2});
+        for (int j = 0; j < 20; ++j) keys.ids.push_back(random.Below(60));
+        const LookupResult found = store.Lookup(keys);
+        for (size_t j = 0; j < keys.ids.size(); ++j) {
+          const auto row = found.rows.begin() + static_cast<int64_t>(j) * 2;
+          const Floats got(row, row + 2);
+          const auto it = learned.find(keys[j]);
+          if (it == learned.end() || got != it->second) {
+            CHECK_EQ(got, InitialWeights(c.options, keys[j]));
+            learned.erase(keys[j]);
+          }
+          looked_up[keys[j]] = got;
+        }
+        CHECK_LE(budget->used_bytes(), std::max<int64_t>(room, 20) * row_bytes);
+        lookups.emplace_back(keys, found);
+      }
+      std::map<Key, Floats> sums;
+      for (const auto& [keys, found] : lookups) {
+        const Floats gradient = random.Uniforms(40, -1.0f, 1.0f);
+        for (size_t j = 0; j < keys.ids.size(); ++j) {
+          Floats& sum = sums[keys[j]];
+          sum.resize(2, 0.0f);
+          for (size_t d = 0; d < 2; ++d) sum[d] += gradient[j * 2 + d];
+        }
+        store.Update(found.ticket, gradient, 0.5f);
+      }
+      const Table table = store.Export();
+      for (const auto& [key, sum] : sums) {
+        const auto moved = [&, gradient = sum](const Floats& from) {
+          return Floats{from[0] - 0.5f * gradient[0],
+                        from[1] - 0.5f * gradient[1]};
+        };
+        const Floats& got = table.at(key).floats;
+        if (got != moved(looked_up.at(key))) {
+          CHECK_EQ(got, moved(InitialWeights(c.options, key)));
+        }
+        learned[key] = got;
+      }
+      for (const auto& [key, row] : table)
+        CHECK_EQ(row.floats, learned.at(key));
+    }
+    if (room < 100) CHECK_GT(store.Stats().evicted_rows, 100);
+  }
 }
 
 }  // namespace

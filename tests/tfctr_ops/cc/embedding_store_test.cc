@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/tfctr_ops/cc/check.h"
+#include "tests/tfctr_ops/cc/many_locks.h"
 #include "tests/tfctr_ops/cc/test_store.h"
 
 namespace tfctr {

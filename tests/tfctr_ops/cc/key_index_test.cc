@@ -208,16 +208,22 @@ TEST(ErasingClosesHolesInRunsThatWrapAround) {
   }
 }
 
-TEST(PrefetchChangesNothing) {
+TEST(AViewFindsWhatTheIndexFinds) {
   Arena arena;
   KeyIndex index(&arena);
-  for (uint32_t tag = 0; tag < 10000; ++tag) {
-    index.Prefetch(tag * 0x9e3779b1U);
-    index.Insert(tag * 0x9e3779b1U, tag);
+  for (uint32_t slot = 0; slot < 10000; ++slot) {
+    const uint32_t tag = slot * 0x9e3779b1U;
+    index.view().Prefetch(tag);
+    CHECK(!index.view().Find(tag).found());
+    index.Insert(tag, slot);
+    CHECK_EQ(index.view().Find(tag).slot(), slot);
   }
-  for (uint32_t tag = 0; tag < 10000; ++tag) {
-    index.Prefetch(tag * 0x9e3779b1U);
-    CHECK_EQ(SlotsOf(index, tag * 0x9e3779b1U), std::vector<uint32_t>{tag});
+  const KeyIndex::View view = index.view();
+  for (uint32_t slot = 0; slot < 10000; ++slot) {
+    const uint32_t tag = slot * 0x9e3779b1U;
+    view.Prefetch(tag);
+    CHECK_EQ(view.Find(tag).slot(), slot);
+    CHECK_EQ(SlotsOf(index, tag), std::vector<uint32_t>{slot});
   }
 }
 

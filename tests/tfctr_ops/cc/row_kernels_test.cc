@@ -18,7 +18,7 @@ namespace {
 using testing::Random;
 using Kind = SparseOptimizer::Kind;
 
-const int64_t kDims[] = {1, 3, 4, 10, 16, 17, 33, 64};
+const int64_t kDims[] = {1, 3, 4, 8, 10, 16, 17, 32, 33, 64};
 
 // Of the levels that this processor has.
 std::vector<const RowKernels*> AvailableKernels() {

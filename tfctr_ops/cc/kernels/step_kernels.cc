@@ -1,5 +1,6 @@
 // Kernels of a training step: lookup, read, update.
 
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -114,6 +115,12 @@ class UpdateOp : public tf::OpKernel {
     float learning_rate;
     OP_REQUIRES_OK(ctx,
                    ScalarFromInput(ctx, 3, "learning_rate", &learning_rate));
+    // It would reach every row of the batch.
+    OP_REQUIRES(ctx, std::isfinite(learning_rate),
+                absl::InvalidArgumentError(absl::StrCat(
+                    "The learning rate of table '", store->options().name,
+                    "' must be finite. Received: learning_rate=", learning_rate,
+                    ". Check the schedule.")));
     tf::Tensor* step = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({}), &step));
     DeviceExecutor executor(ctx, resource->num_threads);

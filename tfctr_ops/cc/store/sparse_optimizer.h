@@ -4,11 +4,11 @@
 // number of the step, counted from 1. Rows without a gradient do not move, not
 // even by their momentum or weight decay.
 //
-//   every kind       w -= learning_rate * weight_decay * w      (before the
-//   rest) sgd              w -= learning_rate * g adagrad          a += g^2;  w
-//   -= learning_rate * g / sqrt(a + epsilon) rowwise adagrad  a += mean(g^2),
-//   one number per row; w as above adam             m += (1 - beta_1) (g - m);
-//   v += (1 - beta_2) (g^2 - v)
+//   every kind       w -= learning_rate * weight_decay * w, before the rest
+//   sgd              w -= learning_rate * g
+//   adagrad          a += g^2;  w -= learning_rate * g / sqrt(a + epsilon)
+//   rowwise adagrad  a += mean(g^2), one number per row; w as above
+//   adam             m += (1 - beta_1) (g - m);  v += (1 - beta_2) (g^2 - v)
 //                    w -= learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t)
 //                         * m / (sqrt(v) + epsilon)
 //                    with per_row_bias_correction, t counts the row's updates
