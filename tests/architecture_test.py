@@ -20,8 +20,10 @@ PARTS = {
     "topology": (),
     "metrics": (),
     "distributed": (),
-    "data": (),
-    "models": (),
+    # What an input is: data delivers it, models take it.
+    "feature": (),
+    "data": ("feature",),
+    "models": ("feature",),
     "checkpoint": ("distributed",),
     "export": ("checkpoint",),
     "optimizers": ("distributed",),
@@ -42,7 +44,7 @@ PARTS = {
     ),
     "study": ("config", "training"),
     # Its workers measure whole models.
-    "bench": ("data", "models"),
+    "bench": ("data", "feature", "models"),
     "cli": ("bench", "config", "export", "study", "topology", "training"),
     "__main__": ("cli",),
     "__init__": (),

@@ -1,4 +1,4 @@
-"""Trains click-through-rate models whose embedding tables outgrow memory.
+"""Trains click-through-rate models whose embedding tables grow with their ids.
 
 Submodules are imported when they are first used, so that `import tfctr` starts neither
 Keras nor TensorFlow.

@@ -28,7 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tfctr", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tfctr",
+        description="Trains click-through-rate models and measures the speed of tfctr.",
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     train = commands.add_parser("train", help="train a model from a TOML file")

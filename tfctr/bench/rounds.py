@@ -96,7 +96,7 @@ def measure(
     turns: Turns,
     deadline: Deadline,
     wait: Callable[[float], object] = no_wait,
-    at_once: int = 4,
+    at_once: int = 2,
 ) -> Measurement:
     """Sets every worker up, measures them in turns, and closes them.
 

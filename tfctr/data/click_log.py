@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from tfctr.data.epoch_order import SPLITS
-from tfctr.data.feature import Feature
 from tfctr.data.position import START, Position
+from tfctr.feature import Feature
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from tfctr.data.bad_lines import BadLine, BadLines
 from tfctr.data.click_log import check_split
 from tfctr.data.epoch_order import SPLITS
-from tfctr.data.feature import Feature
 from tfctr.data.hashing import hash64
 from tfctr.data.indexed_click_log import IndexedClickLog
 from tfctr.data.movielens_files import (
@@ -21,6 +20,7 @@ from tfctr.data.movielens_files import (
     read_ratings,
     read_users,
 )
+from tfctr.feature import Feature
 
 if TYPE_CHECKING:
     import tensorflow as tf

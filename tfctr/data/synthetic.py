@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tfctr.data.click_log import check_split
-from tfctr.data.feature import Feature
 from tfctr.data.hashing import Integers, UInt64s, hash64, mix64, to_unit
 from tfctr.data.indexed_click_log import IndexedClickLog
 from tfctr.data.teacher import Teacher
+from tfctr.feature import Feature
 
 if TYPE_CHECKING:
     import tensorflow as tf

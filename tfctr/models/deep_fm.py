@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from keras_layers import FactorizationMachine
-from tfctr.data import Feature
+from tfctr.feature import Feature
 from tfctr.models.feature_vectors import FeatureVectors
 from tfctr.models.stack_fields import StackFields
 
@@ -65,8 +65,6 @@ class DeepFM(keras.Model):
                 f"features={[feature.name for feature in features]}, all dense."
             )
         ids = {feature.name: inputs[feature.name] for feature in id_features}
-        weights = vectors.layer("linear", id_features, 1)(ids)
-        rows = vectors.layer("vectors", id_features, dim)(ids)
         # (batch, fields, 1) and (batch, fields, dim)
         weights = StackFields(name="weight_fields")(
             vectors.layer("linear", id_features, 1)(ids)

@@ -15,7 +15,7 @@ from keras_layers import (
     TableConfig,
 )
 from keras_layers.table_config import deserialize_optimizer, serialize_optimizer
-from tfctr.data import Feature
+from tfctr.feature import Feature
 
 
 class FeatureVectors(abc.ABC):

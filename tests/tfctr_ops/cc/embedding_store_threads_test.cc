@@ -85,7 +85,7 @@ Floats EvenGradient(const Keys& keys, Random* random) {
 
 TEST(ConcurrentTrainersLoseNoGradient) {
   constexpr size_t kNumTrainers = 3;
-  constexpr int64_t kNumSteps = 60;
+  constexpr int64_t kNumSteps = 150;
   ThreadExecutor executor(3);
   const TestStore store(EvenRows(Kind::kSgd), NoLimit(), &executor);
   std::vector<std::map<Key, int64_t>> sums(kNumTrainers);
@@ -156,7 +156,7 @@ TEST(ConcurrentTrainersLoseNoGradient) {
 
 // Everything at once. Rows come and go, so only their evenness is known.
 void RunEverything(const TestStore& store, uint64_t seed) {
-  constexpr int kNumRounds = 60;
+  constexpr int kNumRounds = 150;
   const auto train = [&](uint64_t thread) {
     Random random(seed + thread);
     for (int i = 0; i < 2 * kNumRounds; ++i) {

@@ -13,7 +13,7 @@ from tfctr.bench.workers.options import Case, Options
 from tfctr.bench.workers.tensorflow_setup import all_ids, limit_threads
 from tfctr.bench.workers.tfctr_layer import LEARNING_RATES, ROWS_AT_ONCE
 from tfctr.bench.workload import Workload
-from tfctr.data import Feature
+from tfctr.feature import Feature
 from tfctr.models import DeepFM, DynamicTables
 from tfctr_ops import SparseOptimizer
 

@@ -15,6 +15,8 @@ namespace {
 
 namespace tf = ::tensorflow;
 
+constexpr int kMaxShardBits = 16;
+
 template <typename Resource>
 void OutputHandle(tf::OpKernelContext* ctx, Resource* resource) {
   tf::Tensor* handle = nullptr;
@@ -123,6 +125,11 @@ class EmbeddingStoreOp : public tf::OpKernel {
       return absl::InvalidArgumentError(absl::StrCat(
           "`default_row` must have `dim` values. Received: ",
           options_.default_row.size(), " values, dim=", options_.dim, "."));
+    }
+    if (options_.shard_bits > kMaxShardBits) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("`shard_bits` must not be above ", kMaxShardBits,
+                       ". Received: shard_bits=", options_.shard_bits, "."));
     }
     if (options_.feature_seeds.size() > static_cast<size_t>(kMaxFeatures)) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -1,6 +1,7 @@
 #include "tfctr_ops/cc/store/embedding_store.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -221,6 +222,13 @@ Status EmbeddingStore::FullError(int64_t num_missing) const {
 Status EmbeddingStore::Write(const KeyBatch& keys, const float* weights,
                              Executor* executor) {
   const int64_t dim = layout_.dim();
+  constexpr float kMaxFloat = std::numeric_limits<float>::max();
+  if (!kernels_.all_within(weights, keys.n * dim, kMaxFloat)) {
+    return Status::InvalidArgument(
+        "Table '" + options_.name +
+        "' takes finite weights only. Received: weights with NaN or infinity. "
+        "No row was changed.");
+  }
   Flush(executor);
   std::unique_ptr<ResolvedBatch> batch = TakeBatch();
   Status status = Partition(keys, executor, batch.get());

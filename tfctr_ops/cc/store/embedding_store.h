@@ -86,7 +86,8 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
                 float learning_rate, Executor* executor, int64_t* step);
 
   // Sets the weights of keys, inserting unseen ones; slots and counters of rows
-  // that exist stay. Of equal keys, the last wins.
+  // that exist stay. Of equal keys, the last wins. Returns InvalidArgument,
+  // with nothing changed, if a weight is NaN or infinite.
   Status Write(const KeyBatch& keys, const float* weights, Executor* executor);
 
   // Removes keys; unknown ones are ignored. Returns how many were there.
@@ -97,7 +98,8 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   Status Export(Executor* executor,
                 const std::function<Status(int64_t n, RowArrays*)>& allocate);
 
-  // Replaces all rows by the n rows of `rows`, and the step.
+  // Replaces all rows by the n rows of `rows`, and the step. Returns
+  // ResourceExhausted, with nothing changed, if they do not fit.
   Status Import(int64_t n, const RowArrays& rows, int64_t step,
                 Executor* executor);
 
@@ -140,6 +142,8 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   Status ResolveWithinBudget(ResolvedBatch* batch, Executor* executor,
                              float* rows);
   Status FullError(int64_t num_missing) const;
+  // Whether n rows would fit in place of those that are there.
+  Status CheckFits(int64_t n);
 
   void CloseTicket(Ticket* ticket);
   // Ends the open step: applies what has been reported.
@@ -147,6 +151,8 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   // REQUIRES: step_mutex_ is held, here and below.
   void FlushLocked(Executor* executor);
   void ApplyToShard(int64_t s, const UpdateStep& step);
+  // Gives the open step up, with all that was and will be reported for it.
+  void DropStep();
   // Appends the distinct slots of a ticket to `slots`, and sets place_of[i] to
   // where its i-th one stands there.
   void Unite(int64_t s, const ResolvedBatch& batch,
@@ -171,6 +177,7 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   int64_t next_sequence_ = 0;
   std::vector<Report> reports_;  // Of the open step.
   float learning_rate_ = 0.0f;   // Of the open step.
+  bool drops_step_ = false;      // Whether a gradient of the open step was bad.
   int64_t skipped_updates_ = 0;
 };
 

@@ -44,6 +44,26 @@ Status EmbeddingStore::Export(
   return Status::Ok();
 }
 
+Status EmbeddingStore::CheckFits(int64_t n) {
+  const bool evicts = options_.eviction_policy != EvictionPolicy::kNone;
+  if (!budget_->is_limited() || evicts) return Status::Ok();
+  const int64_t row_bytes = layout_.row_bytes();
+  int64_t own_rows = 0;
+  for (const auto& shard : shards_) {
+    std::lock_guard<std::mutex> lock(shard->mutex());
+    own_rows += shard->rows().size();
+  }
+  const int64_t others = budget_->used_bytes() - own_rows * row_bytes;
+  const int64_t needed = others + n * row_bytes;
+  if (needed <= budget_->limit_bytes()) return Status::Ok();
+  return Status::ResourceExhausted(
+      "Table '" + options_.name + "' cannot take " + std::to_string(n) +
+      " rows of " + std::to_string(row_bytes) +
+      " bytes: the budget is ram=" + std::to_string(budget_->limit_bytes()) +
+      " bytes. The table is as it was. Raise `ram` to " +
+      std::to_string(needed) + " bytes or more.");
+}
+
 Status EmbeddingStore::Import(int64_t n, const RowArrays& rows, int64_t step,
                               Executor* executor) {
   std::unique_ptr<ResolvedBatch> batch = TakeBatch();
@@ -52,6 +72,8 @@ Status EmbeddingStore::Import(int64_t n, const RowArrays& rows, int64_t step,
   if (!status.ok()) return status;
   // Gradients of lookups before the import belong to rows that are gone.
   std::lock_guard<std::mutex> step_lock(step_mutex_);
+  status = CheckFits(n);
+  if (!status.ok()) return status;
   reports_.clear();
   ForEachShard(n, executor, [&](int64_t s) {
     budget_->Release(shard(s).rows().size() * layout_.row_bytes());

@@ -62,27 +62,34 @@ Status EmbeddingStore::Update(const std::shared_ptr<Ticket>& ticket,
   }
   --open_tickets_;
   std::unique_ptr<ResolvedBatch> batch = std::move(ticket->resolved_);
+  if (!is_good) DropStep();
   if (!is_good && !options_.skip_bad_gradients) {
     return Status::InvalidArgument(
         "Table '" + options_.name +
         "' received a gradient that is NaN, infinite or larger than 1e12, in "
         "update " +
-        std::to_string(step_ + (reports_.empty() ? 1 : 0)) +
+        std::to_string(step_ + 1) +
         ". No row was changed. Lower the learning rate, check the inputs and "
         "the loss, or skip such steps with "
         "TableConfig(bad_gradients='skip').");
   }
-  if (is_good) {
+  if (!drops_step_) {
     if (reports_.empty()) ++step_;
     learning_rate_ = learning_rate;
     reports_.push_back(
         {ticket->sequence_, std::move(batch), std::move(gradient)});
-  } else {
-    ++skipped_updates_;
   }
   if (open_tickets_ == 0) FlushLocked(executor);
   *step = step_;
   return Status::Ok();
+}
+
+void EmbeddingStore::DropStep() {
+  // After an error the number stays used: the caller may have been told it.
+  if (!reports_.empty() && options_.skip_bad_gradients) --step_;
+  reports_.clear();
+  if (!drops_step_) ++skipped_updates_;
+  drops_step_ = true;
 }
 
 void EmbeddingStore::Flush(Executor* executor) {
@@ -91,6 +98,7 @@ void EmbeddingStore::Flush(Executor* executor) {
 }
 
 void EmbeddingStore::FlushLocked(Executor* executor) {
+  drops_step_ = false;
   if (reports_.empty()) return;
   // As if the lookups had been one: in the order they were made.
   std::sort(
