@@ -93,13 +93,14 @@ class DynamicEmbedding(keras.layers.Layer):
         self.storage = storage or TieredStorage()
         kwargs.setdefault("name", _default_name(features, self.storage))
         super().__init__(**kwargs)
-        if self.compute_dtype == "float16":
+        # Keras scales the loss of a model by the global policy, not by its layers'.
+        policies = (self.dtype_policy.name, keras.config.dtype_policy().name)
+        if self.compute_dtype == "float16" or "mixed_float16" in policies:
             raise ValueError(
-                f"Layer '{self.name}' cannot compute in float16, whose loss scaling "
-                "would scale the rows' gradients too, by a factor the table cannot "
-                f"see. Received: dtype policy '{self.dtype_policy.name}'. Use "
-                "'mixed_bfloat16', which needs no loss scaling, or give this layer "
-                "dtype='float32'."
+                f"Layer '{self.name}' cannot train in float16, whose loss scaling would "
+                "scale the rows' gradients too, by a factor the table cannot see. "
+                f"Received: dtype policy '{policies[0]}', global policy "
+                f"'{policies[1]}'. Use 'mixed_bfloat16', which needs no loss scaling."
             )
         # One form inside: a dict of features, under the key "" if there is but one.
         self._single = not isinstance(features, dict)
@@ -231,7 +232,8 @@ class DynamicEmbedding(keras.layers.Layer):
         Args:
             ids: Integer or string tensor of shape `(n,)`.
             feature: Name of the feature, or number of the column, or both as
-                `"name/column"`. `None` if there is only one.
+                `"name/column"`; or a name that `tfctr.export.vectors` gave. `None` if
+                there is only one.
 
         Returns:
             float32 tensor of shape `(n, dim)`.
@@ -276,7 +278,7 @@ class DynamicEmbedding(keras.layers.Layer):
         return sum(group.table.size() * group.config.dim for group in self._groups)
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
+        config: dict[str, Any] = super().get_config()
         config.update(
             table_saving.features_to_config(
                 self.features[""] if self._single else self.features, self._seeds
@@ -401,15 +403,20 @@ class DynamicEmbedding(keras.layers.Layer):
             for column, number in enumerate(place.numbers):
                 path = [name] * (name != "") + [str(column)] * columns
                 numbers["/".join(path)] = (self._groups[place.group], number)
+        # As `export` names them; features of one namespace are one there.
+        exported = {
+            group.features[number]: (group, number)
+            for group, number in numbers.values()
+        }
         wanted = (
             next(iter(numbers)) if feature is None and len(numbers) == 1 else feature
         )
-        if str(wanted) not in numbers:
+        if str(wanted) not in numbers | exported:
             raise ValueError(
                 f"`feature` must name one of the features {list(numbers)}. "
                 f"Received: feature={feature!r}."
             )
-        group, number = numbers[str(wanted)]
+        group, number = (exported | numbers)[str(wanted)]
         flat = tf.reshape(to_int64(tf.convert_to_tensor(ids), self._owner("")), [-1])
         return group, Keys(flat, tf.constant([number], tf.int32))
 
@@ -425,7 +432,10 @@ def _default_name(features: Any, storage: Storage) -> str:
     configs = features.values() if isinstance(features, dict) else [features]
     tables = {
         table.name: table
-        for table in (getattr(config, "table", config) for config in configs)
+        for table in (
+            config if isinstance(config, TableConfig) else config.table
+            for config in configs
+        )
     }
     first = next(iter(tables.values()))
     if len(tables) == 1:

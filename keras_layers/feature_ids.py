@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import keras
 import tensorflow as tf
@@ -115,7 +115,8 @@ def flatten_feature(
     is_id = _is_id(inputs, config, owner)
     features = _features(ids, is_id, number)
     unflatten = _unflatten(ids)
-    if config.combiner is None:
+    combiner = config.combiner
+    if combiner is None:
         if weights is not None:
             raise ValueError(
                 f"{owner} received weights, but pools nothing. Give the feature a "
@@ -141,7 +142,7 @@ def flatten_feature(
     return FlatIds(
         tf.reshape(ids, [-1]),
         features,
-        lambda rows: pool_axis(unflatten(rows), w, config.combiner),
+        lambda rows: pool_axis(unflatten(rows), w, combiner),
     )
 
 
@@ -238,6 +239,7 @@ def _flatten_bags(
     owner: str,
 ) -> FlatIds:
     values, segments, num_segments = bags
+    combiner = cast(str, config.combiner)  # Both callers refuse `None`.
     ids = to_int64(values, owner)
     is_id = _is_id(values, config, owner)
     if weights is not None:
@@ -248,9 +250,7 @@ def _flatten_bags(
     return FlatIds(
         ids,
         _features(ids, is_id, number),
-        lambda rows: pool_segments(
-            rows, weights, segments, num_segments, config.combiner
-        ),
+        lambda rows: pool_segments(rows, weights, segments, num_segments, combiner),
     )
 
 

@@ -1,6 +1,6 @@
 """Turns Keras optimizers and initializers into what the store does by itself."""
 
-from typing import Any
+from typing import Any, TypedDict
 
 import keras
 
@@ -38,7 +38,8 @@ def to_sparse_optimizer(optimizer: Any) -> SparseOptimizer:
     if isinstance(optimizer, SparseOptimizer):
         return optimizer
     if callable(getattr(optimizer, "sparse_optimizer", None)):
-        return optimizer.sparse_optimizer()
+        described: SparseOptimizer = optimizer.sparse_optimizer()
+        return described
     kind = type(optimizer)
     converters = {
         keras.optimizers.SGD: _sgd,
@@ -100,7 +101,12 @@ def to_row_initializer(initializer: Any) -> RowInitializer:
     )
 
 
-def _common(optimizer: Any) -> dict[str, float]:
+class _Common(TypedDict):
+    learning_rate: float
+    weight_decay: float
+
+
+def _common(optimizer: Any) -> _Common:
     schedule = optimizer.get_config()["learning_rate"]
     return {
         # Of a schedule, each step's value is read from the optimizer itself.

@@ -19,8 +19,8 @@ class TableConfig:
     Args:
         name: String. For messages, reports and saved files.
         dim: Integer. Width of a row.
-        optimizer: Moves the rows. A Keras `SGD`, `Adagrad`, `Adam`, `AdamW` or `Ftrl`;
-            a `tfctr_ops.SparseOptimizer`; or an object with a method
+        optimizer: Moves the rows. A Keras `SGD`, `Adagrad`, `Adam`, `AdamW` or `Ftrl`,
+            or its name; a `tfctr_ops.SparseOptimizer`; or an object with a method
             `sparse_optimizer()`. Its learning rate is read at each step; a schedule
             sees the number of updates of the table.
         initializer: From what a row starts. A Keras `RandomUniform`, `RandomNormal`,
@@ -75,6 +75,9 @@ class TableConfig:
                     f"Received: default_row={self.default_row}."
                 )
             object.__setattr__(self, "default_row", row)
+        if isinstance(self.optimizer, str):
+            named = keras.optimizers.get(self.optimizer)
+            object.__setattr__(self, "optimizer", named)
         to_sparse_optimizer(self.optimizer)
         to_row_initializer(self.initializer)
 
@@ -152,7 +155,8 @@ def serialize_optimizer(optimizer: Any) -> dict[str, Any]:
     """Returns a JSON-able description of a table's optimizer."""
     if isinstance(optimizer, SparseOptimizer):
         return {"sparse_optimizer": dataclasses.asdict(optimizer)}
-    return keras.saving.serialize_keras_object(optimizer)
+    description: dict[str, Any] = keras.saving.serialize_keras_object(optimizer)
+    return description
 
 
 def deserialize_optimizer(config: dict[str, Any]) -> Any:

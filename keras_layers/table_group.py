@@ -187,7 +187,8 @@ def group_tables(
         group = groups.setdefault(key, TableGroup(table))
         namespace = feature.namespace or name
         if feature.per_column:
-            spaces = [f"{namespace}[{column}]" for column in range(columns[name])]
+            prefix = f"{namespace}/" if namespace else ""
+            spaces = [f"{prefix}{column}" for column in range(columns[name])]
         else:
             spaces = [namespace]
         numbers = [

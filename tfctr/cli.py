@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Sequence
 
 BENCHES = ("step", "scale", "grow", "fit")
@@ -22,8 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         return int(options.run(options))
-    except ValueError as error:
-        print(f"tfctr: {error}")
+    except (ValueError, OSError) as error:
+        print(f"tfctr: {error}", file=sys.stderr)
         return 2
 
 

@@ -213,9 +213,10 @@ class EmbeddingStore:
             tf.errors.FailedPreconditionError: If `expected_step` is wrong.
         """
         expected_step = tf.cast(expected_step, tf.int64)
-        return self._ops.tfctr_embedding_store_lookup(
+        weights, ticket = self._ops.tfctr_embedding_store_lookup(
             self._handle, ids, features, expected_step, dim=self.config.dim
         )
+        return weights, ticket
 
     def read(
         self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor | int = -1

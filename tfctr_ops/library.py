@@ -30,10 +30,10 @@ def load() -> Any:
 def _load(library: pathlib.Path) -> Any:
     if not library.exists():
         raise ImportError(
-            f"The native library for TensorFlow {tf.__version__} is not built: expected "
-            f"{library.name} in {library.parent}. Build it in this environment with "
-            "`pip install --no-build-isolation .`, or install the tfctr wheel made for "
-            "this TensorFlow."
+            f"The native library for TensorFlow {tf.__version__} is not built: "
+            f"expected {library.name} in {library.parent}. Build it in this "
+            "environment with `pip install --no-build-isolation .`, or install the "
+            "tfctr wheel made for this TensorFlow."
         )
     try:
         return tf.load_op_library(str(library))

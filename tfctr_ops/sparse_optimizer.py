@@ -10,10 +10,10 @@ class SparseOptimizer:
     """Describes the update of the row of a key.
 
     The update sees the sum `g` of the key's gradients in the step and moves only rows
-    that have one. The formulas are those of the Keras optimizers of the same names; they
-    stand in full in `cc/store/sparse_optimizer.h`. `"adam"` with a `weight_decay` is
-    AdamW. `"rowwise_adagrad"` keeps one accumulator for the whole row, fed by the mean
-    of the squared gradients.
+    that have one. The formulas are those of the Keras optimizers of the same names;
+    they stand in full in `cc/store/sparse_optimizer.h`. `"adam"` with a `weight_decay`
+    is AdamW. `"rowwise_adagrad"` keeps one accumulator for the whole row, fed by the
+    mean of the squared gradients.
 
     Args:
         kind: String. `"sgd"`, `"adagrad"`, `"rowwise_adagrad"`, `"adam"` or `"ftrl"`.
@@ -62,7 +62,9 @@ class SparseOptimizer:
         for name in ("beta_1", "beta_2"):
             value = getattr(self, name)
             if not 0.0 <= value < 1.0:
-                raise ValueError(f"`{name}` must lie in [0, 1). Received: {name}={value}.")
+                raise ValueError(
+                    f"`{name}` must lie in [0, 1). Received: {name}={value}."
+                )
         for name in (
             "learning_rate",
             "epsilon",
@@ -99,4 +101,6 @@ class SparseOptimizer:
 def _check_option(name: str, value: str, options: tuple[str, ...]) -> None:
     if value not in options:
         known = ", ".join(f"'{option}'" for option in options)
-        raise ValueError(f"`{name}` must be one of {known}. Received: {name}={value!r}.")
+        raise ValueError(
+            f"`{name}` must be one of {known}. Received: {name}={value!r}."
+        )

@@ -1,6 +1,7 @@
 """`TieredStorage`: rows in the embedding store of `tfctr_ops`."""
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,11 +14,12 @@ from keras_layers.storage.storage import Forecast, Keys, Storage, Table, Vectors
 from keras_layers.table_config import TableConfig
 from tfctr_ops import EmbeddingStore, MemoryBudget, Rows, StoreConfig
 
-# Of cc/store: shards, entries of an index segment, when it splits, and its bytes.
+# Of cc/store: shards, bytes of a chunk of rows and of an index segment without its
+# entries, and the entries of a segment at first and at most.
 _NUM_SHARDS = 64
-_SEGMENT_LIMIT = 2048 // 5 * 4
-_SEGMENT_BYTES = 2048 * 8 + 64
 _CHUNK_BYTES = 128 << 10
+_SEGMENT_BYTES, _ENTRY_BYTES = 64, 8
+_FIRST_CAPACITY, _CAPACITY = 64, 2048
 
 
 @keras.saving.register_keras_serializable(package="tfctr")
@@ -76,20 +78,17 @@ class TieredStorage(Storage):
     def forecast(self, config: TableConfig, num_keys: int) -> Forecast:
         """Returns what a table with `num_keys` keys will need.
 
-        Keys spread evenly over shards and index segments, and a segment splits when it
-        is four fifths full, so memory follows from the number of keys alone.
+        Keys spread over shards and index segments by their hash, so memory follows from
+        the number of keys alone, but for chance.
         """
         row_bytes = self._store_config(config, feature_seeds=(0,)).row_bytes
-        keys_per_shard = -(-num_keys // _NUM_SHARDS)
-        segments = 1
-        while segments * _SEGMENT_LIMIT < keys_per_shard:
-            segments *= 2
-        chunk_rows = 1
-        while chunk_rows * 2 * row_bytes <= _CHUNK_BYTES:
-            chunk_rows *= 2
-        chunks = -(-keys_per_shard // chunk_rows)
-        per_shard = segments * _SEGMENT_BYTES + chunks * chunk_rows * row_bytes
-        return Forecast(num_keys, row_bytes, _NUM_SHARDS * per_shard, ssd_bytes=0)
+        chunk_bytes = _CHUNK_BYTES
+        if self._ram_bytes is not None:
+            chunk_bytes = min(chunk_bytes, self._ram_bytes // _NUM_SHARDS // 8)
+        keys = num_keys / _NUM_SHARDS
+        shard_bytes = _index_bytes(keys) + _rows_bytes(keys, row_bytes, chunk_bytes)
+        ram_bytes = round(_NUM_SHARDS * shard_bytes)
+        return Forecast(num_keys, row_bytes, ram_bytes, ssd_bytes=0)
 
     def describe(self) -> str:
         return "ram"
@@ -167,3 +166,44 @@ class TieredTable(Table):
 
     def stats(self) -> dict[str, int]:
         return self._store.stats()
+
+
+def _index_bytes(keys: float) -> float:
+    """Returns the mean size of a shard's index, of about `keys` keys.
+
+    A segment doubles, and splits at its greatest capacity, when it is four fifths full.
+    The entries it leaves are kept for the next of their size.
+    """
+    entries, capacity = float(_FIRST_CAPACITY), _FIRST_CAPACITY
+    while capacity < _CAPACITY:
+        entries += 2 * capacity * _odds_beyond(capacity // 5 * 4, keys)
+        capacity *= 2
+    segments, nodes, limit = 1.0, 1, _CAPACITY // 5 * 4
+    entries += _CAPACITY * _odds_beyond(limit, keys)
+    while (odds := _odds_beyond(limit, keys / nodes)) > 0.0:
+        segments += nodes * odds
+        nodes *= 2
+    entries += _CAPACITY * (segments - 1)
+    return entries * _ENTRY_BYTES + segments * _SEGMENT_BYTES
+
+
+def _rows_bytes(keys: float, row_bytes: int, chunk_bytes: int) -> float:
+    """Returns the mean size of a shard's rows, which come in chunks of 2ⁿ of them."""
+    chunk_rows = 1
+    while chunk_rows * 2 * row_bytes <= chunk_bytes:
+        chunk_rows *= 2
+    chunks = max(0, int((keys - 9 * keys**0.5) / chunk_rows))  # Surely full.
+    mean_chunks = float(chunks)
+    while (odds := _odds_beyond(chunks * chunk_rows, keys)) > 0.0:
+        mean_chunks += odds
+        chunks += 1
+    return mean_chunks * chunk_rows * row_bytes
+
+
+def _odds_beyond(limit: int, mean: float) -> float:
+    """Returns the odds of more than `limit` keys where `mean` are expected."""
+    if mean == 0.0:
+        return 0.0
+    # The normal law, near enough to Poisson's; odds that do not matter count as none.
+    odds = 0.5 * math.erfc((limit + 0.5 - mean) / math.sqrt(2 * mean))
+    return odds if odds > 1e-6 else 0.0

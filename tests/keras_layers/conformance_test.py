@@ -7,13 +7,23 @@ import tensorflow as tf
 
 from keras_layers.cross_network import CrossNetwork
 from keras_layers.dot_interaction import DotInteraction
+from keras_layers.dynamic_embedding import DynamicEmbedding
 from keras_layers.factorization_machine import FactorizationMachine
+from keras_layers.table_config import FeatureConfig, TableConfig
 
 BATCH = 8
 
 
 def floats(*shape):
     return np.random.default_rng(0).normal(size=(BATCH, *shape)).astype("float32")
+
+
+def ids(*shape):
+    return np.random.default_rng(0).integers(0, 5, size=(BATCH, *shape))
+
+
+def table():
+    return TableConfig("ads", dim=4, optimizer=keras.optimizers.Adagrad(0.01))
 
 
 # One line per layer (and variant with weights of its own): how to construct it, and
@@ -25,6 +35,15 @@ LAYERS = {
     "CrossNetwork_mixture": (lambda: CrossNetwork(2, "mixture", 3, 4), floats(6)),
     "DotInteraction": (lambda: DotInteraction(), floats(3, 4)),
     "DotInteraction_include_self": (lambda: DotInteraction(True), floats(3, 4)),
+    "DynamicEmbedding": (lambda: DynamicEmbedding(table()), ids(3)),
+    "DynamicEmbedding_bags": (
+        lambda: DynamicEmbedding(table(), combiner="sum"),
+        ids(3),
+    ),
+    "DynamicEmbedding_feature": (
+        lambda: DynamicEmbedding(FeatureConfig(table())),
+        ids(3),
+    ),
     "FactorizationMachine": (lambda: FactorizationMachine(), floats(3, 4)),
 }
 

@@ -69,16 +69,26 @@ def test_a_combiner_beside_features_is_refused(features):
         DynamicEmbedding(features, combiner="sum")
 
 
+FLOAT16 = (
+    "Layer 'embedding' cannot train in float16, whose loss scaling would scale the rows' "
+    "gradients too, by a factor the table cannot see. Received: dtype policy '{}', global "
+    "policy '{}'. Use 'mixed_bfloat16', which needs no loss scaling."
+)
+
+
 @pytest.mark.parametrize("policy", ["mixed_float16", "float16"])
 def test_float16_is_refused(policy):
-    message = (
-        "Layer 'embedding' cannot compute in float16, whose loss scaling would scale "
-        "the rows' gradients too, by a factor the table cannot see. Received: dtype "
-        f"policy '{policy}'. Use 'mixed_bfloat16', which needs no loss scaling, or "
-        "give this layer dtype='float32'."
-    )
-    with refused(message):
+    with refused(FLOAT16.format(policy, "float32")):
         DynamicEmbedding(table(), name="embedding", dtype=policy)
+
+
+def test_a_layer_of_its_own_policy_is_refused_where_keras_would_scale_the_loss():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        with refused(FLOAT16.format("float32", "mixed_float16")):
+            DynamicEmbedding(table(), name="embedding", dtype="float32")
+    finally:
+        keras.config.set_dtype_policy("float32")
 
 
 @pytest.mark.parametrize(

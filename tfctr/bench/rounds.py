@@ -17,9 +17,10 @@ from tfctr.bench.workers.options import Options
 
 # Seconds kept back from the steps for closing the workers and writing the result.
 _CLOSING = 2.0
-# Share of the time that the workers may take to get ready. On an idle machine it is
-# plenty; under load a slow system is given up, rather than all of them.
+# Share of the time until which a worker may get ready. On an idle machine it is plenty;
+# under load a slow system is given up, rather than all of them, and the first one last.
 _SET_UP_SHARE = 0.7
+_FIRST_SET_UP_SHARE = 0.85
 
 
 class Runner(Protocol):
@@ -101,16 +102,15 @@ def measure(
     """Sets every worker up, measures them in turns, and closes them.
 
     Args:
-        workers: The systems, in the order of their turns.
+        workers: The systems, in the order of their turns; first the most important.
         turns: How often and how long each case is measured.
         deadline: When to be done. Rounds that would pass it are left out.
         wait: Called when all workers are ready and idle, with the seconds it may take.
-        at_once: Integer. Workers that are set up at the same time.
+        at_once: Integer. Workers, but for the first, that are set up at the same time.
     """
     result = Measurement()
     try:
-        set_up_seconds = _SET_UP_SHARE * deadline.left()
-        ready = _set_up(workers, set_up_seconds, at_once, result)
+        ready = _set_up(workers, deadline.left(), at_once, result)
         wait((deadline.left() - _CLOSING) / 2)
         _take_turns(ready, turns, deadline, result)
         _ask_facts(ready, deadline, result)
@@ -123,19 +123,24 @@ def measure(
 def _set_up(
     workers: Sequence[Runner], seconds: float, at_once: int, result: Measurement
 ) -> list[Runner]:
-    """Starts every worker, a few at a time; those that are ready, in their order."""
-    end = time.monotonic() + seconds
+    """Starts the first worker, then the others, a few at a time.
 
-    def start(worker: Runner) -> str | None:
+    The first is the one that all others are compared with, so it need not share the
+    machine. Returns those that are ready, in their order.
+    """
+    begin = time.monotonic()
+
+    def start(worker: Runner, share: float = _SET_UP_SHARE) -> str | None:
         try:
-            worker.start(max(end - time.monotonic(), 0.0))
+            worker.start(max(begin + share * seconds - time.monotonic(), 0.0))
         except WorkerFailed as error:
             worker.close()
             return str(error)
         return None
 
+    reasons = [start(worker, _FIRST_SET_UP_SHARE) for worker in workers[:1]]
     with ThreadPoolExecutor(at_once) as pool:
-        reasons = list(pool.map(start, workers))
+        reasons += pool.map(start, workers[1:])
     for worker, reason in zip(workers, reasons, strict=True):
         if reason is None:
             result.versions[worker.system.name] = worker.versions

@@ -129,20 +129,15 @@ def samples_by_case(*measured: Measurement) -> Samples:
 
 
 def growth_pairs(samples: Samples) -> dict[str, tuple[list[float], list[float]]]:
-    """The samples at W4 and at W of each system and optimizer.
+    """The samples at W4 and at W of each system and optimizer that has both.
 
     A system measured on both kinds of step is judged by the sparse one.
     """
-    judged = {
-        (system, optimizer): SPARSE
-        if (system, SPARSE, label, optimizer) in samples
-        else WHOLE
-        for system, _, label, optimizer in samples
-    }
-    return {
-        f"{system}_{optimizer}": (
-            samples[system, kind, "W4", optimizer],
-            samples[system, kind, "W", optimizer],
-        )
-        for (system, optimizer), kind in judged.items()
-    }
+    pairs: dict[str, tuple[list[float], list[float]]] = {}
+    for kind in (SPARSE, WHOLE):
+        for system, other, label, optimizer in samples:
+            small = samples.get((system, kind, "W", optimizer))
+            if (other, label) == (kind, "W4") and small is not None:
+                large = samples[system, kind, label, optimizer]
+                pairs.setdefault(f"{system}_{optimizer}", (large, small))
+    return pairs

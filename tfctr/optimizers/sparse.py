@@ -1,6 +1,7 @@
 """Optimizers that exist for the rows of a table alone."""
 
 import dataclasses
+from typing import Self
 
 import keras
 
@@ -39,6 +40,11 @@ class RowwiseAdagrad:
     def get_config(self) -> dict[str, float]:
         """Returns the arguments."""
         return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: dict[str, float]) -> Self:
+        """Returns the optimizer with these arguments."""
+        return cls(**config)
 
 
 @keras.saving.register_keras_serializable(package="tfctr")
@@ -79,3 +85,8 @@ class RowwiseAdam:
     def get_config(self) -> dict[str, float]:
         """Returns the arguments."""
         return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: dict[str, float]) -> Self:
+        """Returns the optimizer with these arguments."""
+        return cls(**config)

@@ -110,14 +110,17 @@ def test_a_full_budget_stops_fit_and_names_the_table():
 
 
 def test_writing_and_restoring_keep_to_the_budget():
-    big, small = TieredStorage(), TieredStorage(ram=10 * ROW_BYTES)
-    table = open_table(big)
-    step(table, range(11))
-    with pytest.raises(tf.errors.ResourceExhaustedError, match="Table 'ads' is full"):
-        open_table(small).restore_rows(table.save_rows(), step=1)
-    with pytest.raises(tf.errors.ResourceExhaustedError, match="Table 'ads' is full"):
-        ids = tf.range(11, dtype=tf.int64)
-        open_table(small).write(ids, tf.constant([0]), tf.zeros((11, DIM)))
+    full, small = open_table(TieredStorage()), TieredStorage(ram=10 * ROW_BYTES)
+    step(full, range(11))
+    table = open_table(small)
+    step(table, range(3))
+    ids, message = tf.range(11, dtype=tf.int64), rf"'ads' .* ram={10 * ROW_BYTES} bytes"
+    with pytest.raises(tf.errors.ResourceExhaustedError, match=message):
+        table.write(ids, tf.constant([0]), tf.zeros((11, DIM)))
+    with pytest.raises(tf.errors.ResourceExhaustedError, match=message):
+        table.restore_rows(full.save_rows(), step=1)
+    assert (table.size(), table.stats()["step"]) == (3, 1)
+    np.testing.assert_array_equal(read(table, [2]), [[0.5] * DIM])
 
 
 def test_removed_rows_and_lost_tables_give_their_bytes_back():

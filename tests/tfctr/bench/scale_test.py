@@ -27,6 +27,11 @@ def test_growth_is_judged_on_the_sparse_step_where_there_is_one():
     }
 
 
+def test_system_that_did_not_get_to_the_large_tables_has_no_ratio():
+    measured = Measurement(samples={("fbgemm", "sparse/W/adagrad"): [1.0]})
+    assert scale.growth_pairs(scale.samples_by_case(measured)) == {}
+
+
 @pytest.mark.slow
 def test_small_run_gives_the_promised_json():
     result = scale.run(SMALL, LARGE, Turns(rounds=2, steps=2), wait_seconds=0.0)

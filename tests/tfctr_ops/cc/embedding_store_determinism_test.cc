@@ -78,7 +78,7 @@ Results Train(const TestStore& store) {
     const LookupResult b = store.Lookup(SkewedKeys(&random));
     const Floats for_a = random.Uniforms(kBatch * kDim, -1.0f, 1.0f);
     const Floats for_b = random.Uniforms(kBatch * kDim, -1.0f, 1.0f);
-    if (step == 1) store.Remove(SkewedKeys(&random));
+    if (step == 2) store.Remove(SkewedKeys(&random));
     store.Update(b.ticket, for_b, 0.05f);
     store.Update(a.ticket, for_a, 0.05f);
     if (step == 2) {
