@@ -24,7 +24,12 @@ from keras_layers.feature_ids import (
 from keras_layers.storage.byte_size import parse_bytes
 from keras_layers.storage.storage import Forecast, Storage
 from keras_layers.storage.tiered_storage import TieredStorage
-from keras_layers.table_config import FeatureConfig, TableConfig, check_combiner
+from keras_layers.table_config import (
+    FeatureConfig,
+    TableConfig,
+    check_combiner,
+    check_name,
+)
 from keras_layers.table_group import Keys, Place, TableGroup, group_tables
 
 _names: dict[str, Any] = collections.defaultdict(itertools.count)
@@ -97,9 +102,9 @@ class DynamicEmbedding(keras.layers.Layer):
         policies = (self.dtype_policy.name, keras.config.dtype_policy().name)
         if self.compute_dtype == "float16" or "mixed_float16" in policies:
             raise ValueError(
-                f"Layer '{self.name}' cannot train in float16, whose loss scaling would "
-                "scale the rows' gradients too, by a factor the table cannot see. "
-                f"Received: dtype policy '{policies[0]}', global policy "
+                f"Layer '{self.name}' cannot train in float16, whose loss scaling "
+                "would scale the rows' gradients too, by a factor the table cannot "
+                f"see. Received: dtype policy '{policies[0]}', global policy "
                 f"'{policies[1]}'. Use 'mixed_bfloat16', which needs no loss scaling."
             )
         # One form inside: a dict of features, under the key "" if there is but one.
@@ -312,19 +317,15 @@ class DynamicEmbedding(keras.layers.Layer):
     def _check_features(self, features: Any, combiner: str | None) -> None:
         check_combiner(combiner)
         configs = features.values() if isinstance(features, dict) else [features]
-        allowed = (
-            FeatureConfig
-            if isinstance(features, dict)
-            else (
-                TableConfig,
-                FeatureConfig,
-            )
-        )
+        single = (TableConfig, FeatureConfig)
+        allowed = FeatureConfig if isinstance(features, dict) else single
         if not configs or not all(isinstance(config, allowed) for config in configs):
             raise TypeError(
                 "`features` must be a TableConfig, a FeatureConfig, or a dict of "
                 f"FeatureConfig by input name. Received: features={features!r}."
             )
+        for name in features if isinstance(features, dict) else ():
+            check_name("feature", name)
         if combiner is not None and not isinstance(features, TableConfig):
             raise ValueError(
                 "`combiner` goes with a TableConfig. Received: combiner="

@@ -52,12 +52,7 @@ class TableConfig:
     bad_gradients: str = "raise"
 
     def __post_init__(self) -> None:
-        # Saved features are named `table/namespace`.
-        if not isinstance(self.name, str) or not self.name or "/" in self.name:
-            raise ValueError(
-                "`name` must be a string, not empty and without '/'. "
-                f"Received: name={self.name!r}."
-            )
+        check_name("name", self.name)
         if isinstance(self.dim, bool) or not isinstance(self.dim, int) or self.dim < 1:
             raise ValueError(
                 f"`dim` must be a positive integer. Received: dim={self.dim!r}."
@@ -108,7 +103,8 @@ class FeatureConfig:
             of its own, so that equal ids in different columns have different rows.
 
     Raises:
-        ValueError: If `combiner` is unknown, or does not go with `per_column`.
+        ValueError: If `combiner` is unknown or does not go with `per_column`, or
+            `namespace` is empty or has a '/'.
         TypeError: If `table` is no `TableConfig`.
 
     Example:
@@ -130,6 +126,8 @@ class FeatureConfig:
                 f"`table` must be a TableConfig. Received: table={self.table!r}."
             )
         check_combiner(self.combiner)
+        if self.namespace is not None:
+            check_name("namespace", self.namespace)
         if self.per_column and (
             self.combiner is not None or self.padding_id is not None
         ):
@@ -139,6 +137,19 @@ class FeatureConfig:
                 f"padding_id={self.padding_id!r}. Give bags and padded sequences a "
                 "FeatureConfig of their own."
             )
+
+
+def check_name(argument: str, name: Any) -> None:
+    """Raises `ValueError` unless `name` is fit to be a part of a longer one.
+
+    Rows are saved under `table/feature` and `table/feature/column`, and equal names
+    are equal rows.
+    """
+    if not isinstance(name, str) or not name or "/" in name:
+        raise ValueError(
+            f"`{argument}` must be a string, not empty and without '/'. "
+            f"Received: {argument}={name!r}."
+        )
 
 
 def check_combiner(combiner: str | None) -> None:

@@ -79,7 +79,10 @@ def _bench(options: argparse.Namespace) -> int:
 
 def _check_json(path: str | None) -> None:
     """Finds out before the work, not after it."""
-    if path is not None and not pathlib.Path(path).absolute().parent.is_dir():
+    if path is None:
+        return
+    file = pathlib.Path(path).absolute()
+    if file.is_dir() or not file.parent.is_dir():
         raise ValueError(
             "--json must name a file in a directory that exists. "
             f"Received: --json {path}."

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import pathlib
 import tomllib
 import types
@@ -10,6 +11,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+def _require(is_good: bool, name: str, expected: str, value: Any) -> None:
+    if not is_good:
+        raise ValueError(f"'{name}' must be {expected}. Received: {name}={value!r}.")
+
+
+def _require_rate(name: str, value: float) -> None:
+    is_good = math.isfinite(value) and value >= 0.0
+    _require(is_good, name, "a finite number, not negative", value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +67,13 @@ class ModelConfig:
     hidden_units: tuple[int, ...] = (128, 128)
     dropout: float = 0.0
 
+    def __post_init__(self) -> None:
+        units = list(self.hidden_units)
+        is_good = all(width >= 1 for width in units)
+        _require(is_good, "model.hidden_units", "a list of positive integers", units)
+        is_good = 0.0 <= self.dropout < 1.0
+        _require(is_good, "model.dropout", "0 or more and below 1", self.dropout)
+
 
 @dataclasses.dataclass(frozen=True)
 class TablesConfig:
@@ -73,6 +91,9 @@ class TablesConfig:
     learning_rate: float = 0.001
     ram: str = ""
     eviction_policy: str = "none"
+
+    def __post_init__(self) -> None:
+        _require_rate("tables.learning_rate", self.learning_rate)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +115,16 @@ class RunConfig:
     seed: int = 1
     steps_per_execution: int = 1
     directory: str = "runs/latest"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "steps_per_execution"):
+            value = getattr(self, name)
+            _require(value >= 1, f"run.{name}", "a positive integer", value)
+        _require_rate("run.learning_rate", self.learning_rate)
+        # What `keras.utils.set_random_seed` takes.
+        _require(0 <= self.seed < 2**32, "run.seed", "from 0 to 2**32 - 1", self.seed)
+        name = self.directory
+        _require(name != "", "run.directory", "the name of a directory", name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,8 +167,8 @@ class TrainConfig:
                 "file. Examples are in the folder examples/."
             )
         try:
-            sections = tomllib.loads(file.read_text())
-        except tomllib.TOMLDecodeError as error:
+            sections = tomllib.loads(file.read_text("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not TOML: {error}.") from error
         return cls.from_dict(sections, overrides)
 
@@ -146,10 +177,15 @@ class TrainConfig:
         cls, sections: Mapping[str, Any], overrides: Iterable[str] = ()
     ) -> "TrainConfig":
         """Makes a config from nested dicts; see `load`."""
-        merged = {name: dict(section) for name, section in sections.items()}
+        merged = {
+            name: dict(section) if isinstance(section, Mapping) else section
+            for name, section in sections.items()
+        }
         for override in overrides:
-            section, key, value = _parse_override(override)
-            merged.setdefault(section, {})[key] = value
+            name, key, value = _parse_override(override)
+            section = merged.setdefault(name, {})
+            if isinstance(section, dict):  # If it is none, `_build` says so.
+                section[key] = value
         return _build(cls, merged, "")
 
     def to_dict(self) -> dict[str, Any]:
@@ -195,15 +231,15 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
             )
         return _build(typing.cast(type, hint), value, f"{name}.")
     if isinstance(hint, types.GenericAlias):
-        if isinstance(value, list) and all(type(item) is int for item in value):
-            return tuple(value)
-        expected = "a list of integers"
-    elif hint is float:
-        if type(value) in (int, float):
-            return float(value)
-        expected = "a number"
-    else:
-        if type(value) is hint:
-            return value
-        expected = {int: "an integer", str: "a string"}[hint]
-    raise ValueError(f"'{name}' must be {expected}. Received: {name}={value!r}.")
+        is_list = isinstance(value, list | tuple)
+        is_good = is_list and all(type(item) is int for item in value)
+        _require(is_good, name, "a list of integers", value)
+        return tuple(value)
+    if hint is float:
+        _require(type(value) in (int, float), name, "a number", value)
+        return float(value)
+    if hint is int:
+        _require(type(value) is int, name, "an integer", value)
+        return value
+    _require(isinstance(value, str), name, "a string, in quotes in TOML", value)
+    return value

@@ -14,7 +14,7 @@ from keras_layers import DynamicEmbedding, TieredStorage
 from keras_layers.storage.byte_size import format_bytes
 from tfctr.callbacks import Throughput, check_callbacks
 from tfctr.config import TablesConfig, TrainConfig
-from tfctr.data import ClickLog, MovieLens, SyntheticClickLog
+from tfctr.data import ClickLog, MovieLens, Position, SyntheticClickLog
 from tfctr.metrics import auc, log_loss
 from tfctr.models import DeepFM, DynamicTables, FeatureVectors, StaticTables
 from tfctr.models.feature_vectors import StaticEmbedding
@@ -40,12 +40,14 @@ def train(config: TrainConfig) -> dict[str, Any]:
 
     Returns:
         JSON-able dict: `auc`, `log_loss`, `examples_per_second`, `rows`, `best_auc` and
-        `best_log_loss` where the teacher is known, `peak_memory_bytes`, `tables`,
-        `model_path` and the `config`.
+        `best_log_loss` where the teacher is known, `table_bytes`, `tables`,
+        `peak_memory_bytes`, `model_path` and the `config`.
 
     Raises:
         ValueError: If the config asks for what does not exist.
+        OSError: If the data cannot be read, or the model not be written.
     """
+    directory = _make_directory(config)
     keras.utils.set_random_seed(config.run.seed)
     log = open_log(config)
     model = build_model(config, log.features, log)
@@ -57,18 +59,8 @@ def train(config: TrainConfig) -> dict[str, Any]:
     )
     throughput = Throughput(config.run.batch_size)
     check_callbacks([throughput], model)
-    batches = log.batches(
-        "train", config.run.batch_size, seed=config.run.seed, epochs=config.run.epochs
-    )
-    model.fit(
-        batches.prefetch(2),
-        epochs=config.run.epochs,
-        steps_per_epoch=log.steps_per_epoch("train", config.run.batch_size),
-        shuffle=False,  # The log shuffles by itself, and can resume.
-        callbacks=[throughput],
-        # A bar for people, a line per epoch for files.
-        verbose=1 if sys.stdout.isatty() else 2,
-    )
+    for epoch in range(config.run.epochs):
+        _fit_epoch(model, log, config, epoch, throughput)
     labels, probabilities = predict_split(model, log, "test")
     result = {
         "auc": auc(labels, probabilities),
@@ -77,7 +69,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         **_best_reachable(log),
         **_table_counts(model),
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "model_path": str(_save(model, config)),
+        "model_path": str(_save(model, config, directory)),
         "config": config.to_dict(),
     }
     return result
@@ -157,6 +149,49 @@ def report(result: dict[str, Any]) -> str:
     return "\n".join(f"  {name:<14}{text}" for name, text in lines.items())
 
 
+def _make_directory(config: TrainConfig) -> pathlib.Path:
+    """Finds out before the training, not after it, whether its result has a place."""
+    directory = pathlib.Path(config.run.directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            "'run.directory' must be a directory, or a place to make one. Received: "
+            f"run.directory={config.run.directory!r} ({error.strerror})."
+        ) from error
+    return directory
+
+
+def _fit_epoch(
+    model: keras.Model,
+    log: ClickLog,
+    config: TrainConfig,
+    epoch: int,
+    throughput: Throughput,
+) -> None:
+    # One epoch a call: of a data set with several, Keras reads `steps_per_execution`
+    # batches at a time, across the borders of the epochs and beyond the end.
+    batches = log.batches(
+        "train",
+        config.run.batch_size,
+        seed=config.run.seed,
+        position=Position(epoch),
+        epochs=epoch + 1,
+    )
+    stop = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: setattr(model, "stop_training", True)
+    )
+    model.fit(
+        batches.prefetch(2),
+        initial_epoch=epoch,
+        epochs=config.run.epochs,
+        shuffle=False,  # The log shuffles by itself, and can resume.
+        callbacks=[throughput, stop],
+        # A bar for people, a line per epoch for files.
+        verbose=1 if sys.stdout.isatty() else 2,
+    )
+
+
 def _dynamic_tables(config: TablesConfig) -> DynamicTables:
     if config.optimizer not in _OPTIMIZERS:
         known = ", ".join(f"'{name}'" for name in _OPTIMIZERS)
@@ -189,20 +224,21 @@ def _table_counts(model: keras.Model) -> dict[str, Any]:
         if isinstance(layer, DynamicEmbedding)
         for name, stats in layer.stats().items()
     }
-    static = sum(
-        layer.num_rows for layer in model.layers if isinstance(layer, StaticEmbedding)
-    )
+    static = [layer for layer in model.layers if isinstance(layer, StaticEmbedding)]
+    static_bytes = sum(4 * layer.count_params() for layer in static)
     return {
-        "rows": static + sum(stats["known_rows"] for stats in tables.values()),
-        "table_bytes": sum(stats["memory_bytes"] for stats in tables.values()),
+        "rows": sum(layer.num_rows for layer in static)
+        + sum(stats["known_rows"] for stats in tables.values()),
+        "table_bytes": static_bytes
+        + sum(stats["memory_bytes"] for stats in tables.values()),
         "tables": tables,
     }
 
 
-def _save(model: keras.Model, config: TrainConfig) -> pathlib.Path:
-    directory = pathlib.Path(config.run.directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(config.to_dict(), indent=2))
+def _save(
+    model: keras.Model, config: TrainConfig, directory: pathlib.Path
+) -> pathlib.Path:
     path = directory / "model.keras"
     model.save(path)
+    (directory / "config.json").write_text(json.dumps(config.to_dict(), indent=2))
     return path

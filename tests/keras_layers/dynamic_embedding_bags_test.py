@@ -138,6 +138,27 @@ def test_weights_of_empty_bags_have_finite_gradients(kind, combiner):
         np.testing.assert_array_equal(gradient[-2:], [0, 0])
 
 
+def test_some_features_of_a_dict_may_have_weights():
+    ads = table()
+    layer = DynamicEmbedding(
+        {
+            "a": FeatureConfig(ads, "sum", namespace="x"),
+            "b": FeatureConfig(ads, "sum", namespace="x"),
+        }
+    )
+    inputs = {name: keras.Input((2,), dtype="int64", name=name) for name in "ab"}
+    weights = keras.Input((2,), name="weights")
+    outputs = layer(inputs, weights={"b": weights})
+    model = keras.Model({**inputs, "weights": weights}, [outputs["a"], outputs["b"]])
+    write(layer, "a", {1: [1, 2, 3], 2: [10, 20, 30]})
+    ids = np.array([[1, 2]])
+    a, b = model.predict(
+        {"a": ids, "b": ids, "weights": np.array([[2.0, 0.5]])}, verbose=0
+    )
+    np.testing.assert_array_equal(a, [[11, 22, 33]])
+    np.testing.assert_array_equal(b, [[7, 14, 21]])
+
+
 def test_a_batch_of_empty_bags_is_zeros():
     layer = DynamicEmbedding(table(), combiner="mean")
     ids = tf.ragged.constant([[], []], dtype=tf.int64, ragged_rank=1)

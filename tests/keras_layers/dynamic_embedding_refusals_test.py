@@ -52,6 +52,17 @@ def test_other_features_are_refused(features):
         DynamicEmbedding(features)
 
 
+@pytest.mark.parametrize("name", ["", "a/0", 3])
+def test_a_feature_name_that_could_be_another_is_refused(name):
+    # Column 0 of a feature 'a' is named 'a/0', and equal names are equal rows.
+    message = (
+        "`feature` must be a string, not empty and without '/'. Received: "
+        f"feature={name!r}."
+    )
+    with refused(message):
+        DynamicEmbedding({"a": FeatureConfig(table()), name: FeatureConfig(table())})
+
+
 def test_an_unknown_combiner_is_refused():
     with refused("`combiner` must be None or one of 'sum', 'mean', 'sqrtn'. Received:"):
         DynamicEmbedding(table(), combiner="max")
@@ -70,9 +81,9 @@ def test_a_combiner_beside_features_is_refused(features):
 
 
 FLOAT16 = (
-    "Layer 'embedding' cannot train in float16, whose loss scaling would scale the rows' "
-    "gradients too, by a factor the table cannot see. Received: dtype policy '{}', global "
-    "policy '{}'. Use 'mixed_bfloat16', which needs no loss scaling."
+    "Layer 'embedding' cannot train in float16, whose loss scaling would scale the "
+    "rows' gradients too, by a factor the table cannot see. Received: dtype policy "
+    "'{}', global policy '{}'. Use 'mixed_bfloat16', which needs no loss scaling."
 )
 
 

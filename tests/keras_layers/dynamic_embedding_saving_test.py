@@ -259,7 +259,7 @@ def features(kind):
         "dict": lambda: {
             "a": FeatureConfig(ads, per_column=True, namespace="x"),
             "b": FeatureConfig(items, "mean"),
-            "c": FeatureConfig(ads, namespace="x[1]"),
+            "c": FeatureConfig(ads),
         },
         "one optimizer": lambda: {
             "a": FeatureConfig(table("a", optimizer=shared)),

@@ -323,8 +323,8 @@ def test_export_yields_every_known_row_once():
     )
     first_rows(layer, {"a": np.array([[1, 2]]), "b": np.array([3])})
     known = {
-        ("ads/a[0]", "a/0"): random_vectors(range(40), seed=1),
-        ("ads/a[1]", "a/1"): random_vectors(range(30, 50), seed=2),
+        ("ads/a/0", "a/0"): random_vectors(range(40), seed=1),
+        ("ads/a/1", "a/1"): random_vectors(range(30, 50), seed=2),
         ("b/b", "b"): random_vectors([-1, 2**62], seed=3),
     }
     for (_, feature), vectors in known.items():

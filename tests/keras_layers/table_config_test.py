@@ -47,7 +47,7 @@ def test_default_row_becomes_a_tuple_of_floats(row):
             {"name": ""},
             "`name` must be a string, not empty and without '/'. Received: name=''.",
         ),
-        ({"name": 3}, "Received: name=3."),
+        ({"name": 3}, "`name` must be a string"),
         ({"name": "a/b"}, "Received: name='a/b'."),
         ({"dim": 0}, "`dim` must be a positive integer. Received: dim=0."),
         ({"dim": 2.0}, "Received: dim=2.0."),
@@ -78,8 +78,14 @@ def test_values_out_of_range_are_refused(options, message):
 
 
 def test_other_optimizers_are_refused():
-    with pytest.raises(TypeError, match="Received: optimizer='adam'"):
-        table(optimizer="adam")
+    with pytest.raises(TypeError, match="Received: optimizer=<.*RMSprop object"):
+        table(optimizer="rmsprop")
+
+
+def test_an_optimizer_may_be_named():
+    config = table(optimizer="adam")
+    assert type(config.optimizer) is keras.optimizers.Adam
+    assert config.sparse_optimizer().kind == "adam"
 
 
 def test_a_feature_needs_a_table():
@@ -99,6 +105,16 @@ def test_an_unknown_combiner_is_refused():
         ),
     ):
         FeatureConfig(table(), combiner="max")
+
+
+@pytest.mark.parametrize("namespace", ["", "a/0", 3])
+def test_a_namespace_that_could_be_another_name_is_refused(namespace):
+    message = (
+        "`namespace` must be a string, not empty and without '/'. Received: "
+        f"namespace={namespace!r}."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        FeatureConfig(table(), namespace=namespace)
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,8 @@ def test_a_table_of_columns_may_get_more_of_them():
         (
             lambda: DynamicEmbedding(table("users"), name="embedding"),
             "Layer 'embedding' expects saved tables with the features "
-            "[['users/[0]', 'users/[1]']]. Received: tables with the features "
-            "[['ads/[0]', 'ads/[1]']]. The file was saved from a layer whose tables "
+            "[['users/0', 'users/1']]. Received: tables with the features "
+            "[['ads/0', 'ads/1']]. The file was saved from a layer whose tables "
             "differ, or this layer is not built yet: call it once.",
         ),
     ],
@@ -119,8 +119,8 @@ def test_columns_that_are_not_there_are_refused():
     wide(np.array([[1, 2, 3]]))
     slim(np.array([[1, 2]]))
     message = (
-        "Layer 'embedding' has no features ['ads/[2]'], but the file has rows of them. "
-        "Received: a layer with features ['ads/[0]', 'ads/[1]']."
+        "Layer 'embedding' has no features ['ads/2'], but the file has rows of them. "
+        "Received: a layer with features ['ads/0', 'ads/1']."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         slim.load_own_variables(saved(wide))

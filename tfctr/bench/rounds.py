@@ -131,8 +131,11 @@ def _set_up(
     begin = time.monotonic()
 
     def start(worker: Runner, share: float = _SET_UP_SHARE) -> str | None:
+        limit = begin + share * seconds - time.monotonic()
+        if limit <= 0.0:
+            return "No time was left to set it up."
         try:
-            worker.start(max(begin + share * seconds - time.monotonic(), 0.0))
+            worker.start(limit)
         except WorkerFailed as error:
             worker.close()
             return str(error)

@@ -10,11 +10,12 @@ class Throughput(TrainingGuard):
     """Adds `examples_per_second` to the logs of every batch and epoch.
 
     The time of validation, and of the first batches, which trace the model, does not
-    count.
+    count. Every batch counts as a full one.
 
     Args:
         batch_size: Integer. Examples in a batch.
-        warm_up_batches: Integer. How many of the first batches do not count.
+        warm_up_batches: Integer. How many of the first batches, over all epochs, do
+            not count.
 
     Example:
 
@@ -31,7 +32,8 @@ class Throughput(TrainingGuard):
             )
         self.batch_size = batch_size
         self.warm_up_batches = warm_up_batches
-        self._num_batches = 0
+        self._epoch_batches = 0
+        self._all_batches = 0
         self._counted_batches = 0
         self._seconds = 0.0
         self._last: float | None = None
@@ -44,27 +46,27 @@ class Throughput(TrainingGuard):
         return self._counted_batches * self.batch_size / self._seconds
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._last = None
+        self._epoch_batches = 0
+        self._last = time.perf_counter()
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._last = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         now = time.perf_counter()
-        # With steps_per_execution, one call ends several batches.
-        ended = batch + 1 - self._num_batches
-        self._num_batches = batch + 1
-        if self._last is not None and self._counts_from(batch):
-            self._counted_batches += ended if ended > 0 else batch + 1
+        # With steps_per_execution, one call ends several batches; for the last call of
+        # an epoch Keras names a batch that may lie beyond the end.
+        end = min(batch + 1, (self.params or {}).get("steps") or batch + 1)
+        ended = end - self._epoch_batches
+        if self._last is not None and self._all_batches >= self.warm_up_batches:
+            self._counted_batches += ended
             self._seconds += now - self._last
+        self._epoch_batches = end
+        self._all_batches += ended
         self._last = now
         if logs is not None:
             logs["examples_per_second"] = self.examples_per_second
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._num_batches = 0
         if logs is not None:
             logs["examples_per_second"] = self.examples_per_second
-
-    def _counts_from(self, batch: int) -> bool:
-        return self._counted_batches > 0 or batch >= self.warm_up_batches

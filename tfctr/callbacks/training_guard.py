@@ -60,8 +60,8 @@ def check_optimizer(optimizer: Any, table: str) -> None:
         raise ValueError(
             "Horovod's DistributedOptimizer averages nothing under Keras 3: every rank "
             "would train a model of its own. Received: "
-            f"{type(optimizer).__module__}.{type(optimizer).__name__}. Compile with the "
-            "plain Keras optimizer."
+            f"{type(optimizer).__module__}.{type(optimizer).__name__}. Compile with "
+            "the plain Keras optimizer."
         )
 
 
@@ -91,8 +91,7 @@ def check_callbacks(callbacks: Iterable[Any], model: keras.Model) -> None:
             )
 
 
-def _tables_of(model: Any) -> list[DynamicEmbedding]:
-    found = []
-    for layer in getattr(model, "layers", []):
-        found += [layer] if isinstance(layer, DynamicEmbedding) else _tables_of(layer)
-    return found
+def _tables_of(model: keras.Model) -> list[DynamicEmbedding]:
+    # `model.layers` holds the outermost alone, and a layer may hold others too.
+    layers = model._flatten_layers()
+    return [layer for layer in layers if isinstance(layer, DynamicEmbedding)]

@@ -11,7 +11,7 @@ from keras_layers import DynamicEmbedding
 def vectors(
     layer: DynamicEmbedding, batch_size: int = 1 << 16
 ) -> Iterator[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
-    """Yields the vectors of all ids that were trained or written.
+    """Returns the vectors of all ids that were trained or written, in batches.
 
     Use it to build a nearest-neighbour index, or to hand pretrained vectors to another
     model by `DynamicEmbedding.write_rows`. Ids that were strings come as their
@@ -21,8 +21,9 @@ def vectors(
         layer: `DynamicEmbedding` that has been built.
         batch_size: Integer. How many rows are handed out at most at a time.
 
-    Yields:
-        The name of the feature (`table/feature`), ids `(n,)` and vectors `(n, dim)`.
+    Returns:
+        Iterator over the name of the feature (`table/feature`), ids `(n,)` and vectors
+        `(n, dim)`.
 
     Raises:
         ValueError: If the layer is not built or `batch_size` not positive.
@@ -43,6 +44,7 @@ def vectors(
         )
     if batch_size < 1:
         raise ValueError(
-            f"`batch_size` must be a positive integer. Received: batch_size={batch_size}."
+            "`batch_size` must be a positive integer. "
+            f"Received: batch_size={batch_size}."
         )
-    yield from layer.export(batch_size)
+    return layer.export(batch_size)

@@ -35,7 +35,7 @@ class DeepFM(keras.Model):
         Float tensor of shape `(batch, 1)`, probabilities.
 
     Raises:
-        ValueError: If no feature holds ids.
+        ValueError: If no feature holds ids, or two have one name.
 
     Example:
 
@@ -58,6 +58,11 @@ class DeepFM(keras.Model):
         **kwargs: Any,
     ) -> None:
         inputs = {feature.name: _input(feature) for feature in features}
+        if len(inputs) < len(features):
+            raise ValueError(
+                "`features` must have a name each, which no other has. Received: "
+                f"features={[feature.name for feature in features]}."
+            )
         id_features = [feature for feature in features if not feature.is_dense]
         if not id_features:
             raise ValueError(
@@ -97,24 +102,20 @@ class DeepFM(keras.Model):
         logit = keras.layers.Add(name="logit")(logits)
         output = keras.layers.Activation("sigmoid", name="probability")(logit)
         super().__init__(inputs=inputs, outputs=output, **kwargs)
-
-        self._arguments = {
-            "features": tuple(features),
-            "vectors": vectors,
-            "dim": dim,
-            "hidden_units": tuple(hidden_units),
-            "dropout": dropout,
-        }
+        self.features = tuple(features)
+        self.vectors = vectors
+        self.dim = dim
+        self.hidden_units = tuple(hidden_units)
+        self.dropout = dropout
 
     def get_config(self) -> dict[str, Any]:
-        arguments = self._arguments
         return {
             "name": self.name,
-            **arguments,
-            "features": [
-                dataclasses.asdict(feature) for feature in arguments["features"]
-            ],
-            "vectors": keras.saving.serialize_keras_object(arguments["vectors"]),
+            "features": [dataclasses.asdict(feature) for feature in self.features],
+            "vectors": keras.saving.serialize_keras_object(self.vectors),
+            "dim": self.dim,
+            "hidden_units": list(self.hidden_units),
+            "dropout": self.dropout,
         }
 
     @classmethod

@@ -2,11 +2,13 @@
 
 import abc
 import dataclasses
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_layers import (
     DynamicEmbedding,
@@ -15,6 +17,7 @@ from keras_layers import (
     TableConfig,
 )
 from keras_layers.table_config import deserialize_optimizer, serialize_optimizer
+from keras_layers.table_group import feature_seed
 from tfctr.feature import Feature
 
 
@@ -44,7 +47,8 @@ class DynamicTables(FeatureVectors):
         optimizer: Of the tables; see `TableConfig`.
         storage: `Storage` of all tables. `None` means `TieredStorage()`.
         initializer: From what a row starts; see `TableConfig`.
-        seed: Integer, or `None`; see `TableConfig`.
+        seed: Integer. Determines, with table, feature and id, the first weights of a
+            row. `None` draws one that follows from `keras.utils.set_random_seed`.
 
     Example:
 
@@ -58,11 +62,21 @@ class DynamicTables(FeatureVectors):
     initializer: Any = "uniform"
     seed: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.seed is None:
+            # Drawn now, so that a model made from the config starts from equal rows.
+            object.__setattr__(self, "seed", random.getrandbits(62))
+
     def layer(
         self, name: str, features: Sequence[Feature], dim: int
     ) -> DynamicEmbedding:
         table = TableConfig(
-            name, dim, self.optimizer, initializer=self.initializer, seed=self.seed
+            name,
+            dim,
+            self.optimizer,
+            initializer=self.initializer,
+            # Its own: rows of tables with one seed start alike, weight by weight.
+            seed=feature_seed(self.seed or 0, name),
         )
         return DynamicEmbedding(
             {
@@ -109,8 +123,9 @@ class StaticTables(FeatureVectors):
 
     Example:
 
-    >>> StaticTables({"user": [3, 5]}).layer("v", [Feature("user", "int64")], dim=8).name
-    'v'
+    >>> tables = StaticTables({"user": [3, 5]})
+    >>> tables.layer("vectors", [Feature("user", "int64")], dim=8).num_rows
+    3
     """
 
     vocabularies: Mapping[str, Any]
@@ -118,9 +133,14 @@ class StaticTables(FeatureVectors):
     def layer(
         self, name: str, features: Sequence[Feature], dim: int
     ) -> "StaticEmbedding":
+        names = [feature.name for feature in features]
+        if not set(names) <= set(self.vocabularies):
+            raise ValueError(
+                f"StaticTables needs a vocabulary for each of the features {names}. "
+                f"Received: vocabularies of {list(self.vocabularies)}."
+            )
         vocabularies = {
-            feature.name: np.asarray(self.vocabularies[feature.name]).tolist()
-            for feature in features
+            name: np.asarray(self.vocabularies[name]).tolist() for name in names
         }
         return StaticEmbedding(vocabularies, dim, name=name)
 
@@ -145,6 +165,9 @@ class StaticEmbedding(keras.layers.Layer):
         vocabularies: By feature, the list of its ids, integers or strings.
         dim: Integer. Width of the vectors.
 
+    Raises:
+        ValueError: If a vocabulary is empty.
+
     Call arguments:
         inputs: Dict of ids `(batch,)`, `(batch, width)` or ragged `(batch, None)`.
 
@@ -168,6 +191,11 @@ class StaticEmbedding(keras.layers.Layer):
         self._lookups = {}
         self._tables = {}
         for name, ids in self.vocabularies.items():
+            if not ids:
+                raise ValueError(
+                    f"The vocabulary of feature '{name}' must hold at least one id. "
+                    f"Received: vocabularies={{'{name}': []}}. Leave the feature out."
+                )
             is_text = isinstance(ids[0], str)
             kind = keras.layers.StringLookup if is_text else keras.layers.IntegerLookup
             self._lookups[name] = kind(vocabulary=ids, name=f"{name}_lookup")
@@ -203,8 +231,6 @@ class StaticEmbedding(keras.layers.Layer):
         return {**config, "vocabularies": self.vocabularies, "dim": self.dim}
 
     def _vectors(self, name: str, ids: Any) -> Any:
-        import tensorflow as tf
-
         if not isinstance(ids, tf.RaggedTensor):
             return self._tables[name](self._lookups[name](ids))
         places = self._lookups[name](ids.flat_values)

@@ -25,7 +25,8 @@ class RowwiseAdagrad:
 
     Example:
 
-    >>> TableConfig("ads", dim=16, optimizer=RowwiseAdagrad(0.01)).sparse_optimizer().kind
+    >>> table = TableConfig("ads", dim=16, optimizer=RowwiseAdagrad(0.01))
+    >>> table.sparse_optimizer().kind
     'rowwise_adagrad'
     """
 
@@ -66,8 +67,9 @@ class RowwiseAdam:
 
     Example:
 
-    >>> TableConfig("ads", dim=16, optimizer=RowwiseAdam(1e-3)).sparse_optimizer().kind
-    'adam'
+    >>> table = TableConfig("ads", dim=16, optimizer=RowwiseAdam(1e-3))
+    >>> table.sparse_optimizer().bias_correction
+    'row'
     """
 
     learning_rate: float = 0.001

@@ -117,6 +117,14 @@ def test_system_that_cannot_start_is_named_and_the_others_are_measured():
     assert set(result.facts) == {"b"}
 
 
+def test_system_for_which_no_time_is_left_is_named_and_never_started():
+    log = []
+    deadline = Deadline(0.0, clock=lambda: 0.0)
+    result = measure([FakeWorker("a", log)], Turns(rounds=1), deadline)
+    assert result.failures == {"a": "No time was left to set it up."}
+    assert log == []
+
+
 def test_system_that_dies_in_its_turn_is_left_out_of_the_next_rounds():
     log = []
     broken = FakeWorker("a", log, ("adagrad", "adam"), fails={"run": "out of memory"})

@@ -114,13 +114,37 @@ TEST(AWriteOverridesGradientsThatHaveCome) {
   CHECK_EQ(store.Read({{5}}), Floats{7});
 }
 
+// Updates with a gradient of ones; returns what tells whether it is still kept.
+std::weak_ptr<Floats> WatchedUpdate(const TestStore& store,
+                                    const std::shared_ptr<Ticket>& ticket) {
+  auto gradient = std::make_shared<Floats>(
+      static_cast<size_t>(ticket->num_keys() * store.dim()), 1.0f);
+  const std::weak_ptr<Floats> watched = gradient;
+  const float* values = gradient->data();
+  int64_t step = -1;
+  CHECK_OK(store->Update(ticket, {values, std::move(gradient)}, 0.5f,
+                         store.executor(), &step));
+  return watched;
+}
+
+TEST(AGradientIsKeptUntilTheLastTicketReports) {
+  const TestStore store(SmallOptions(1));
+  const LookupResult a = store.Lookup({{5}});
+  const LookupResult b = store.Lookup({{6}});
+  const std::weak_ptr<Floats> watched = WatchedUpdate(store, a.ticket);
+  CHECK(!watched.expired());
+  store.Update(b.ticket, {1}, 0.5f);
+  CHECK(watched.expired());
+  CHECK_EQ(store.Read({{5, 6}}), (Floats{0.5f, 0.5f}));
+}
+
 TEST(ADroppedTicketDoesNotHoldBackTheStep) {
   const TestStore store(SmallOptions(1));
   store.Lookup({{5}});
   LookupResult a = store.Lookup({{5}});
-  LookupResult b = store.Lookup({{5}});
+  const LookupResult b = store.Lookup({{5}});
   a.ticket.reset();
-  CHECK_EQ(store.Update(b.ticket, {1}, 0.5f), 1);
+  CHECK(WatchedUpdate(store, b.ticket).expired());
   CHECK_EQ(store.Train({{5}}, {1}, 0.25f), 2);
   CHECK_EQ(store.Read({{5}}), Floats{0.25f});
 }
@@ -158,22 +182,6 @@ TEST(ATicketKeepsItsStoreAlive) {
   }
   CHECK_EQ(ticket->store().options().name, "ads");
   CHECK_EQ(ticket->num_keys(), 1);
-}
-
-TEST(AGradientIsKeptUntilItIsUsedAndNoLonger) {
-  const TestStore store(SmallOptions(1));
-  const LookupResult a = store.Lookup({{5}});
-  const LookupResult b = store.Lookup({{6}});
-  auto gradient = std::make_shared<Floats>(Floats{1});
-  const std::weak_ptr<Floats> watched = gradient;
-  const float* values = gradient->data();
-  int64_t step = -1;
-  CHECK_OK(store->Update(a.ticket, {values, std::move(gradient)}, 0.5f,
-                         store.executor(), &step));
-  CHECK(!watched.expired());
-  store.Update(b.ticket, {1}, 0.5f);
-  CHECK(watched.expired());
-  CHECK_EQ(store.Read({{5, 6}}), (Floats{0.5f, 0.5f}));
 }
 
 TEST(ARowRemovedBeforeItsGradientComesIsBroughtBack) {

@@ -1,0 +1,133 @@
+"""Checks that hold for every model. A new model is one new line in MODELS."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_layers import DynamicEmbedding, TieredStorage
+from tfctr.models import DeepFM, DynamicTables, StaticTables
+from tfctr.optimizers import RowwiseAdagrad, RowwiseAdam
+from tfctr_ops import SparseOptimizer
+
+COUNT = 32
+
+
+def static_tables():
+    # Without some of the ids: those share one vector.
+    ids = np.arange(-3, 3) * 2**60
+    return StaticTables({"user": [1, 2, 3], "ids": ids, "tags": np.array(["a", "b"])})
+
+
+# One line per way to get vectors; a model is tried with each.
+VECTORS = {
+    "static": static_tables,
+    "keras_optimizer": lambda: DynamicTables(keras.optimizers.Adam(0.02)),
+    "named_optimizer": lambda: DynamicTables("adagrad"),
+    "rowwise_adagrad": lambda: DynamicTables(RowwiseAdagrad(0.1)),
+    "rowwise_adam": lambda: DynamicTables(RowwiseAdam(0.02)),
+    "sparse_optimizer": lambda: DynamicTables(SparseOptimizer("ftrl", 0.1)),
+    "storage": lambda: DynamicTables(
+        keras.optimizers.SGD(0.1), TieredStorage("1MB", "clock"), "random_normal", 3
+    ),
+}
+# One line per model: its class, and the arguments beside features and vectors.
+MODELS = {
+    "DeepFM": (DeepFM, {"dim": 4, "hidden_units": (8, 4)}),
+}
+
+
+@pytest.fixture(params=MODELS)
+def make(request, features):
+    kind, arguments = MODELS[request.param]
+
+    def make(vectors="keras_optimizer"):
+        model = kind(features, VECTORS[vectors](), **arguments)
+        adam = keras.optimizers.Adam(0.01)
+        # Eagerly: tracing takes longer than these few steps. `training_test` traces.
+        model.compile(adam, "binary_crossentropy", run_eagerly=True)
+        return model
+
+    return make
+
+
+def fit(model, examples, epochs):
+    data = tf.data.Dataset.from_tensor_slices(examples).batch(COUNT)
+    history = model.fit(data, epochs=epochs, shuffle=False, verbose=0)
+    return history.history["loss"]
+
+
+def rows_of(model):
+    """All rows of all tables, by feature and id."""
+    return {
+        (name, int(id)): row.tolist()
+        for layer in model.layers
+        if isinstance(layer, DynamicEmbedding)
+        for name, ids, rows in layer.export(1000)
+        for id, row in zip(ids, rows, strict=True)
+    }
+
+
+@pytest.mark.parametrize("vectors", VECTORS)
+def test_trains_saves_and_goes_on_as_if_never_saved(make, vectors, examples, tmp_path):
+    model = make(vectors)
+    losses = fit(model, examples(COUNT), epochs=4)
+    assert np.isfinite(losses).all()
+    assert losses[-1] < losses[0]
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert type(loaded) is type(model)
+    # Ids that were seen and ids that were not.
+    for first in (0, 100):
+        inputs, _ = examples(COUNT, first)
+        np.testing.assert_array_equal(
+            loaded(inputs, training=False), model(inputs, training=False)
+        )
+    assert rows_of(loaded) == rows_of(model)
+    # New ids start from the same rows in both.
+    more = examples(COUNT, 100)
+    assert fit(loaded, more, epochs=2) == fit(model, more, epochs=2)
+    assert rows_of(loaded) == rows_of(model)
+
+
+@pytest.mark.parametrize("vectors", VECTORS)
+def test_config_round_trip(make, vectors):
+    model = make(vectors)
+    config = keras.saving.serialize_keras_object(model)
+    text = json.dumps(config)
+    again = keras.saving.deserialize_keras_object(json.loads(text))
+    assert json.dumps(keras.saving.serialize_keras_object(again)) == text
+
+
+@pytest.mark.parametrize("vectors", ["static", "keras_optimizer"])
+def test_weights_go_into_a_model_from_the_config(make, vectors, examples, tmp_path):
+    model = make(vectors)
+    fit(model, examples(COUNT), epochs=1)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other = type(model).from_config(model.get_config())
+    other.load_weights(tmp_path / "model.weights.h5")
+    inputs, _ = examples(COUNT)
+    np.testing.assert_array_equal(
+        other(inputs, training=False), model(inputs, training=False)
+    )
+
+
+@pytest.mark.parametrize("vectors", ["static", "keras_optimizer"])
+def test_predicts_probabilities_for_any_batch_size(make, vectors, examples):
+    model = make(vectors)
+    inputs, _ = examples(COUNT)
+    whole = model(inputs, training=False).numpy()
+    assert whole.shape == (COUNT, 1)
+    assert ((whole > 0) & (whole < 1)).all()
+    one = {name: tensor[3:4] for name, tensor in inputs.items()}
+    np.testing.assert_allclose(model(one, training=False), whole[3:4], rtol=1e-6)
+
+
+def test_evaluation_and_prediction_make_no_rows(make, examples):
+    model = make()
+    inputs, labels = examples(COUNT)
+    model.evaluate(inputs, labels, verbose=0)
+    model.predict(inputs, verbose=0)
+    assert rows_of(model) == {}
