@@ -4,6 +4,7 @@ import collections
 import itertools
 import random
 import re
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,6 +34,7 @@ from keras_layers.table_config import (
 from keras_layers.table_group import Keys, Place, TableGroup, group_tables
 
 _names: dict[str, Any] = collections.defaultdict(itertools.count)
+_built: "weakref.WeakSet[DynamicEmbedding]" = weakref.WeakSet()
 
 
 @keras.saving.register_keras_serializable(package="tfctr")
@@ -149,6 +151,7 @@ class DynamicEmbedding(keras.layers.Layer):
                 trainable=False,
                 name=f"step_{index}",
             )
+        _built.add(self)
         self.built = True
 
     # Calling.
@@ -420,6 +423,13 @@ class DynamicEmbedding(keras.layers.Layer):
         group, number = (exported | numbers)[str(wanted)]
         flat = tf.reshape(to_int64(tf.convert_to_tensor(ids), self._owner("")), [-1])
         return group, Keys(flat, tf.constant([number], tf.int32))
+
+
+def layers_of(model: keras.Model) -> list[DynamicEmbedding]:
+    """Returns the built `DynamicEmbedding` layers of a model, however deep, by name."""
+    variables = {id(variable) for variable in model.variables}
+    found = [layer for layer in _built if id(layer.anchor) in variables]
+    return sorted(found, key=lambda layer: layer.name)
 
 
 def _named_features(features: Any, combiner: str | None) -> dict[str, FeatureConfig]:

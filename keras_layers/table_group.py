@@ -107,7 +107,9 @@ class TableGroup:
         if isinstance(optimizer, SparseOptimizer):
             return tf.constant(optimizer.learning_rate)
         if not isinstance(optimizer, keras.optimizers.Optimizer):
-            return tf.constant(optimizer.sparse_optimizer().learning_rate)
+            rate = optimizer.learning_rate
+            rate = rate(self.step.value) if callable(rate) else rate
+            return tf.cast(tf.convert_to_tensor(rate), tf.float32)
         # A schedule looks at the optimizer's own counter, which nobody else moves.
         optimizer.iterations.assign(self.step.value)
         return tf.cast(tf.convert_to_tensor(optimizer.learning_rate), tf.float32)

@@ -1,6 +1,7 @@
 """`RowInitializer`: the law of the first weights of a row, as data."""
 
 import dataclasses
+import math
 
 KINDS = ("constant", "uniform", "normal", "truncated_normal")
 
@@ -39,7 +40,13 @@ class RowInitializer:
             raise ValueError(
                 f"`kind` must be one of {known}. Received: kind={self.kind!r}."
             )
-        if not self.scale >= 0.0:
+        if not math.isfinite(self.location):
             raise ValueError(
-                f"`scale` must not be negative. Received: scale={self.scale}."
+                "`location` must be a finite number. "
+                f"Received: location={self.location}."
+            )
+        if not (self.scale >= 0.0 and math.isfinite(self.scale)):
+            raise ValueError(
+                "`scale` must be a finite number, not negative. "
+                f"Received: scale={self.scale}."
             )

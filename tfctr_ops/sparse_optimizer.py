@@ -1,8 +1,17 @@
 """`SparseOptimizer`: what a fused update does to a row, as data."""
 
 import dataclasses
+import math
 
 KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "ftrl")
+
+# What keeps the denominator of a rule from zero: one of them must not be zero.
+_DENOMINATORS = {
+    "adagrad": ("epsilon", "initial_accumulator_value"),
+    "rowwise_adagrad": ("epsilon", "initial_accumulator_value"),
+    "adam": ("epsilon",),
+    "ftrl": ("initial_accumulator_value", "l2", "beta"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,14 +85,29 @@ class SparseOptimizer:
             "beta",
         ):
             value = getattr(self, name)
-            if not value >= 0.0:
+            if not (value >= 0.0 and math.isfinite(value)):
                 raise ValueError(
-                    f"`{name}` must not be negative. Received: {name}={value}."
+                    f"`{name}` must be a finite number, not negative. "
+                    f"Received: {name}={value}."
                 )
-        if not self.learning_rate_power <= 0.0:
+        power = self.learning_rate_power
+        if not (power <= 0.0 and math.isfinite(power)):
             raise ValueError(
-                "`learning_rate_power` must not be positive. "
-                f"Received: learning_rate_power={self.learning_rate_power}."
+                "`learning_rate_power` must be a finite number, not positive. "
+                f"Received: learning_rate_power={power}."
+            )
+        self._check_denominator()
+
+    def _check_denominator(self) -> None:
+        """Refuses settings under which a zero gradient gives zero by zero."""
+        names = _DENOMINATORS.get(self.kind, ())
+        if names and not any(getattr(self, name) for name in names):
+            listed = " or ".join(f"`{name}`" for name in names)
+            raise ValueError(
+                f"{listed} of '{self.kind}' must be above 0, or a zero gradient would "
+                "make a row NaN. Received: "
+                + ", ".join(f"{name}={getattr(self, name)}" for name in names)
+                + "."
             )
 
     def num_slot_floats(self, dim: int) -> int:

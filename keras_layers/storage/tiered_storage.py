@@ -100,6 +100,10 @@ class TieredStorage(Storage):
             "num_threads": self._num_threads,
         }
 
+    def __deepcopy__(self, memo: Any) -> "TieredStorage":
+        # A copy is another object, with a budget of its own.
+        return TieredStorage(**self.get_config())
+
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TieredStorage":
         return cls(**config)

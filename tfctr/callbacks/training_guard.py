@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_layers import DynamicEmbedding
+from keras_layers.dynamic_embedding import layers_of
 
 
 class TrainingGuard(keras.callbacks.Callback):
@@ -25,7 +25,7 @@ class TrainingGuard(keras.callbacks.Callback):
     """
 
     def on_train_begin(self, logs: Any = None) -> None:
-        tables = _tables_of(self.model)
+        tables = layers_of(self.model)
         if tables:
             check_optimizer(self.model.optimizer, tables[0].name)
 
@@ -79,7 +79,7 @@ def check_callbacks(callbacks: Iterable[Any], model: keras.Model) -> None:
 
     >>> check_callbacks([keras.callbacks.History()], keras.Sequential())
     """
-    tables = _tables_of(model)
+    tables = layers_of(model)
     for callback in callbacks:
         early = isinstance(callback, keras.callbacks.EarlyStopping)
         if tables and early and callback.restore_best_weights:
@@ -89,9 +89,3 @@ def check_callbacks(callbacks: Iterable[Any], model: keras.Model) -> None:
                 "it out, save with ModelCheckpoint(save_best_only=True, "
                 "save_weights_only=True), and load_weights afterwards."
             )
-
-
-def _tables_of(model: keras.Model) -> list[DynamicEmbedding]:
-    # `model.layers` holds the outermost alone, and a layer may hold others too.
-    layers = model._flatten_layers()
-    return [layer for layer in layers if isinstance(layer, DynamicEmbedding)]

@@ -144,6 +144,28 @@ TEST(AnImportTakesTheRoomOfTheRowsItReplaces) {
   CHECK_EQ(budget->used_bytes(), 0);
 }
 
+TEST(AnImportThatDoesNotFitChangesNothing) {
+  const TestStore source(SmallOptions(2));
+  Train(source, 10, 16);
+  const auto budget = RoomFor(7);
+  const TestStore store(SmallOptions(2), budget);
+  const TestStore neighbour(SmallOptions(2), budget);
+  neighbour.Lookup(Range(0, 2));
+  Train(store, 0, 3);
+  const Table before = store.Export();
+  const Status status = store.TryImport(source.Export(), 9);
+  CHECK_EQ(status.code(), StatusCode::kResourceExhausted);
+  CHECK_EQ(status.message(),
+           "Table 'ads' cannot take 6 rows of 32 bytes: the budget is ram=224 "
+           "bytes. The table is as it was. Raise `ram` to 256 bytes or more.");
+  CHECK_EQ(store.Export(), before);
+  CHECK_EQ(store->step(), 1);
+  CHECK_EQ(budget->used_bytes(), 5 * kRowBytes);
+  neighbour.Remove({{0}});
+  store.Import(source.Export(), 9);
+  CHECK_EQ(store.Export(), source.Export());
+}
+
 TEST(ABudgetOfAnyNumberOfBytesHoldsWholeRows) {
   const TestStore store(SmallOptions(2),
                         std::make_shared<MemoryBudget>(3 * kRowBytes - 1));

@@ -298,18 +298,37 @@ TEST(ABadGradientCanBeSkippedAndCounted) {
   }
 }
 
-TEST(TheGoodGradientsOfAStepAreUsedWhenABadOneIsSkipped) {
+TEST(AStepWithABadGradientIsSkippedWhole) {
   StoreOptions options = SmallOptions(1);
   options.skip_bad_gradients = true;
   const TestStore store(options);
   const LookupResult a = store.Lookup({{5}});
   const LookupResult b = store.Lookup({{5, 6}});
   const LookupResult c = store.Lookup({{6}});
+  const LookupResult d = store.Lookup({{6}});
   CHECK_EQ(store.Update(c.ticket, {1}, 0.5f), 1);
-  CHECK_EQ(store.Update(b.ticket, {1, kNaN}, 0.5f), 1);
-  CHECK_EQ(store.Update(a.ticket, {1}, 0.5f), 1);
-  CHECK_EQ(store.Read({{5, 6}}), (Floats{0.5f, 0.5f}));
+  CHECK_EQ(store.Update(b.ticket, {1, kNaN}, 0.5f), 0);
+  CHECK_EQ(store.Update(d.ticket, {kNaN}, 0.5f), 0);
+  CHECK_EQ(store.Update(a.ticket, {1}, 0.5f), 0);
+  CHECK_EQ(store.Stats().known_rows, 0);
   CHECK_EQ(store.Stats().skipped_updates, 1);
+  CHECK_EQ(store.Train({{5, 6}}, {1, 1}, 0.5f), 1);
+  CHECK_EQ(store.Read({{5, 6}}), (Floats{0.5f, 0.5f}));
+}
+
+TEST(AStepWithABadGradientChangesNoRowWhenItIsAnError) {
+  for (const bool bad_comes_first : {false, true}) {
+    const TestStore store(SmallOptions(1));
+    const LookupResult good = store.Lookup({{5}});
+    const LookupResult bad = store.Lookup({{6}});
+    int64_t step = -1;
+    if (!bad_comes_first) store.Update(good.ticket, {1}, 0.5f);
+    CHECK(!store.TryUpdate(bad.ticket, {kNaN}, 0.5f, &step).ok());
+    if (bad_comes_first) store.Update(good.ticket, {1}, 0.5f);
+    CHECK_EQ(store.Read({{5, 6}}), (Floats{0, 0}));
+    store.Train({{5, 6}}, {1, 1}, 0.5f);
+    CHECK_EQ(store.Read({{5, 6}}), (Floats{0.5f, 0.5f}));
+  }
 }
 
 TEST(AGradientAtTheBoundIsUsed) {

@@ -137,15 +137,26 @@ class StoreModel {
   // Returns the number of the update.
   int64_t Report(int64_t sequence, const Keys& keys,
                  const std::vector<float>& gradient, float learning_rate) {
+    if (drops_step_) return step_;
     if (reports_.empty()) ++step_;
     learning_rate_ = learning_rate;
     CHECK(reports_.emplace(sequence, std::make_pair(keys, gradient)).second);
     return step_;
   }
-  void Skip() { ++skipped_; }
+
+  // A bad gradient came: nothing of the open step is used.
+  int64_t DropStep() {
+    // After an error the number of the step stays used.
+    if (!reports_.empty() && options_.skip_bad_gradients) --step_;
+    reports_.clear();
+    if (!drops_step_) ++skipped_;
+    drops_step_ = true;
+    return step_;
+  }
 
   // Sums the gradients of every key, and moves its row once.
   void EndStep() {
+    drops_step_ = false;
     std::map<Key, std::vector<float>> sums;
     for (const auto& [sequence, report] : reports_) {
       const auto& [keys, gradient] = report;
@@ -206,7 +217,8 @@ class StoreModel {
     return known;
   }
 
-  bool is_over_room() const { return room_ >= 0 && size() > room_; }
+  // Whether the known rows would fit in place of all rows.
+  bool CanImport() { return room_ < 0 || Size(KnownRows()) <= room_; }
   bool has_reports() const { return !reports_.empty(); }
   int64_t size() const { return Size(rows_); }
   int64_t step() const { return step_; }
@@ -244,6 +256,7 @@ class StoreModel {
       reports_;  // By sequence.
   float learning_rate_ = 0;
   int64_t step_ = 0;
+  bool drops_step_ = false;
   int64_t skipped_ = 0;
 };
 

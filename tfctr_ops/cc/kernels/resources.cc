@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
+#include <new>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/framework/variant_op_registry.h"
 #include "tensorflow/core/platform/threadpool.h"
@@ -22,10 +25,16 @@ struct ParallelRun {
   const std::function<void(int64_t)>* task = nullptr;
   std::mutex mutex;
   std::condition_variable all_done;
+  std::exception_ptr error;  // The first one; guarded by mutex.
 
   void Work() {
     for (int64_t i; (i = next.fetch_add(1)) < num_tasks;) {
-      (*task)(i);
+      try {
+        (*task)(i);
+      } catch (...) {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (error == nullptr) error = std::current_exception();
+      }
       if (num_done.fetch_add(1) + 1 == num_tasks) {
         std::lock_guard<std::mutex> lock(mutex);
         all_done.notify_all();
@@ -68,6 +77,24 @@ void DeviceExecutor::ParallelFor(int64_t num_tasks,
   }
   run->Work();
   run->Wait();
+  std::lock_guard<std::mutex> lock(run->mutex);
+  if (run->error != nullptr) std::rethrow_exception(run->error);
+}
+
+void StoreKernel::Compute(tensorflow::OpKernelContext* ctx) {
+  tensorflow::core::RefCountPtr<StoreResource> resource;
+  OP_REQUIRES_OK(ctx, tensorflow::LookupResource(
+                          ctx, tensorflow::HandleFromInput(ctx, 0), &resource));
+  DeviceExecutor executor(ctx, resource->num_threads);
+  EmbeddingStore* store = resource->store.get();
+  try {
+    OP_REQUIRES_OK(ctx, Run(ctx, store, &executor));
+  } catch (const std::bad_alloc&) {
+    ctx->CtxFailure(absl::ResourceExhaustedError(absl::StrCat(
+        "The system has no memory left for table '", store->options().name,
+        "'. Bound the rows with TieredStorage(ram=...) and an eviction policy, "
+        "or use a machine with more memory.")));
+  }
 }
 
 absl::Status ToTensorFlow(const Status& status) {

@@ -46,7 +46,8 @@ struct TicketVariant {
   bool Decode(const tensorflow::VariantTensorData&) { return false; }
 };
 
-// Runs tasks on the intra-op threads of the device, the caller among them.
+// Runs tasks on the intra-op threads of the device, the caller among them. An
+// exception of a task is thrown again in the caller, when all tasks are done.
 class DeviceExecutor final : public Executor {
  public:
   DeviceExecutor(tensorflow::OpKernelContext* ctx, int max_threads);
@@ -61,6 +62,19 @@ class DeviceExecutor final : public Executor {
 };
 
 absl::Status ToTensorFlow(const Status& status);
+
+// What all kernels on a store share: they find it in input 0, run on its
+// threads, and tell when there is no memory left.
+class StoreKernel : public tensorflow::OpKernel {
+ public:
+  explicit StoreKernel(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx) {}
+
+  void Compute(tensorflow::OpKernelContext* ctx) final;
+
+ protected:
+  virtual absl::Status Run(tensorflow::OpKernelContext* ctx,
+                           EmbeddingStore* store, Executor* executor) = 0;
+};
 
 }  // namespace tfctr
 

@@ -1,6 +1,5 @@
 // Kernels of a training step: lookup, read, update.
 
-#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -13,6 +12,9 @@ namespace tfctr {
 namespace {
 
 namespace tf = ::tensorflow;
+
+// Beyond any that trains; squares of it still fit a float.
+constexpr float kMaxLearningRate = 1e6f;
 
 // The layer keeps the number of updates among its Keras weights. When weights
 // are set without the rows, the two part, and going on would train or serve
@@ -32,102 +34,109 @@ absl::Status CheckStep(tf::OpKernelContext* ctx, int index,
       "carry both."));
 }
 
-class LookupOp : public tf::OpKernel {
- public:
-  explicit LookupOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {}
+// What Lookup and Read share: their keys, and an output for the rows.
+absl::Status PrepareRows(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                         KeyBatch* keys, float** rows) {
+  TF_RETURN_IF_ERROR(KeysFromInputs(ctx, 1, keys));
+  TF_RETURN_IF_ERROR(CheckStep(ctx, 3, store));
+  tf::Tensor* output = nullptr;
+  TF_RETURN_IF_ERROR(
+      ctx->allocate_output(0, {keys->n, store->layout().dim()}, &output));
+  *rows = output->flat<float>().data();
+  return absl::OkStatus();
+}
 
-  void Compute(tf::OpKernelContext* ctx) override {
-    tf::core::RefCountPtr<StoreResource> resource;
-    OP_REQUIRES_OK(
-        ctx, tf::LookupResource(ctx, tf::HandleFromInput(ctx, 0), &resource));
-    EmbeddingStore* store = resource->store.get();
+class LookupOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
     KeyBatch keys;
-    OP_REQUIRES_OK(ctx, KeysFromInputs(ctx, 1, &keys));
-    OP_REQUIRES_OK(ctx, CheckStep(ctx, 3, store));
-    tf::Tensor* rows = nullptr;
-    OP_REQUIRES_OK(
-        ctx, ctx->allocate_output(0, {keys.n, store->layout().dim()}, &rows));
+    float* rows;
+    TF_RETURN_IF_ERROR(PrepareRows(ctx, store, &keys, &rows));
     tf::Tensor* ticket = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, tf::TensorShape({}), &ticket));
-    DeviceExecutor executor(ctx, resource->num_threads);
+    TF_RETURN_IF_ERROR(ctx->allocate_output(1, tf::TensorShape({}), &ticket));
     TicketVariant variant;
-    OP_REQUIRES_OK(ctx, ToTensorFlow(store->Lookup(keys, &executor,
-                                                   rows->flat<float>().data(),
-                                                   &variant.ticket)));
+    TF_RETURN_IF_ERROR(
+        ToTensorFlow(store->Lookup(keys, executor, rows, &variant.ticket)));
     ticket->scalar<tf::Variant>()() = std::move(variant);
+    return absl::OkStatus();
   }
 };
 
-class ReadOp : public tf::OpKernel {
+class ReadOp final : public StoreKernel {
  public:
-  explicit ReadOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {}
+  using StoreKernel::StoreKernel;
 
-  void Compute(tf::OpKernelContext* ctx) override {
-    tf::core::RefCountPtr<StoreResource> resource;
-    OP_REQUIRES_OK(
-        ctx, tf::LookupResource(ctx, tf::HandleFromInput(ctx, 0), &resource));
-    EmbeddingStore* store = resource->store.get();
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
     KeyBatch keys;
-    OP_REQUIRES_OK(ctx, KeysFromInputs(ctx, 1, &keys));
-    OP_REQUIRES_OK(ctx, CheckStep(ctx, 3, store));
-    tf::Tensor* rows = nullptr;
-    OP_REQUIRES_OK(
-        ctx, ctx->allocate_output(0, {keys.n, store->layout().dim()}, &rows));
-    DeviceExecutor executor(ctx, resource->num_threads);
-    OP_REQUIRES_OK(ctx, ToTensorFlow(store->Read(keys, &executor,
-                                                 rows->flat<float>().data())));
+    float* rows;
+    TF_RETURN_IF_ERROR(PrepareRows(ctx, store, &keys, &rows));
+    return ToTensorFlow(store->Read(keys, executor, rows));
   }
 };
 
-class UpdateOp : public tf::OpKernel {
+class UpdateOp final : public StoreKernel {
  public:
-  explicit UpdateOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {}
+  using StoreKernel::StoreKernel;
 
-  void Compute(tf::OpKernelContext* ctx) override {
-    tf::core::RefCountPtr<StoreResource> resource;
-    OP_REQUIRES_OK(
-        ctx, tf::LookupResource(ctx, tf::HandleFromInput(ctx, 0), &resource));
-    EmbeddingStore* store = resource->store.get();
-    tf::Variant input;
-    OP_REQUIRES_OK(ctx, ScalarFromInput(ctx, 1, "ticket", &input));
-    const auto* variant = input.get<TicketVariant>();
-    OP_REQUIRES(ctx, variant != nullptr && variant->ticket != nullptr,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`ticket` must come from EmbeddingStoreLookup. Received: a "
-                    "variant of type ",
-                    input.TypeName(), ".")));
-    const EmbeddingStore& asked = variant->ticket->store();
-    OP_REQUIRES(
-        ctx, &asked == store,
-        absl::InvalidArgumentError(absl::StrCat(
-            "`ticket` must come from a lookup in the same store, table '",
-            store->options().name, "'. Received: a ticket of table '",
-            asked.options().name, "'.")));
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
+    std::shared_ptr<Ticket> ticket;
+    TF_RETURN_IF_ERROR(TicketFromInput(ctx, store, &ticket));
     // Owned by the store until it has been applied.
     auto gradients = std::make_shared<tf::Tensor>(ctx->input(2));
-    const tf::TensorShape expected(
-        {variant->ticket->num_keys(), store->layout().dim()});
-    OP_REQUIRES(ctx, gradients->shape() == expected,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`gradients` must have one row per looked up key: shape ",
-                    expected.DebugString(), ". Received: gradients.shape=",
-                    gradients->shape().DebugString(), ".")));
+    const tf::TensorShape expected({ticket->num_keys(), store->layout().dim()});
+    if (gradients->shape() != expected) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`gradients` must have one row per looked up key: shape ",
+          expected.DebugString(), ". Received: gradients.shape=",
+          gradients->shape().DebugString(), "."));
+    }
     float learning_rate;
-    OP_REQUIRES_OK(ctx,
-                   ScalarFromInput(ctx, 3, "learning_rate", &learning_rate));
+    TF_RETURN_IF_ERROR(
+        ScalarFromInput(ctx, 3, "learning_rate", &learning_rate));
     // It would reach every row of the batch.
-    OP_REQUIRES(ctx, std::isfinite(learning_rate),
-                absl::InvalidArgumentError(absl::StrCat(
-                    "The learning rate of table '", store->options().name,
-                    "' must be finite. Received: learning_rate=", learning_rate,
-                    ". Check the schedule.")));
+    if (!(learning_rate >= 0 && learning_rate <= kMaxLearningRate)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "The learning rate of table '", store->options().name,
+          "' must lie in [0, ", kMaxLearningRate, "]. Received: learning_rate=",
+          learning_rate, ". Check the schedule."));
+    }
     tf::Tensor* step = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({}), &step));
-    DeviceExecutor executor(ctx, resource->num_threads);
-    OP_REQUIRES_OK(
-        ctx, ToTensorFlow(store->Update(
-                 variant->ticket, {gradients->flat<float>().data(), gradients},
-                 learning_rate, &executor, &step->scalar<int64_t>()())));
+    TF_RETURN_IF_ERROR(ctx->allocate_output(0, tf::TensorShape({}), &step));
+    return ToTensorFlow(
+        store->Update(ticket, {gradients->flat<float>().data(), gradients},
+                      learning_rate, executor, &step->scalar<int64_t>()()));
+  }
+
+ private:
+  static absl::Status TicketFromInput(tf::OpKernelContext* ctx,
+                                      EmbeddingStore* store,
+                                      std::shared_ptr<Ticket>* ticket) {
+    tf::Variant input;
+    TF_RETURN_IF_ERROR(ScalarFromInput(ctx, 1, "ticket", &input));
+    const auto* variant = input.get<TicketVariant>();
+    if (variant == nullptr || variant->ticket == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`ticket` must come from EmbeddingStoreLookup. Received: a variant "
+          "of type ",
+          input.TypeName(), "."));
+    }
+    const EmbeddingStore& asked = variant->ticket->store();
+    if (&asked != store) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`ticket` must come from a lookup in the same store, table '",
+          store->options().name, "'. Received: a ticket of table '",
+          asked.options().name, "'."));
+    }
+    *ticket = variant->ticket;
+    return absl::OkStatus();
   }
 };
 

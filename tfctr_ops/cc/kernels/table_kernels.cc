@@ -21,24 +21,6 @@ absl::Status CheckShape(const char* name, const tf::Tensor& tensor,
       ". Received: ", name, ".shape=", tensor.shape().DebugString(), "."));
 }
 
-// What all kernels here share: they find the store and run on its threads.
-class StoreKernel : public tf::OpKernel {
- public:
-  explicit StoreKernel(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {}
-
-  void Compute(tf::OpKernelContext* ctx) final {
-    tf::core::RefCountPtr<StoreResource> resource;
-    OP_REQUIRES_OK(
-        ctx, tf::LookupResource(ctx, tf::HandleFromInput(ctx, 0), &resource));
-    DeviceExecutor executor(ctx, resource->num_threads);
-    OP_REQUIRES_OK(ctx, Run(ctx, resource->store.get(), &executor));
-  }
-
- protected:
-  virtual absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
-                           Executor* executor) = 0;
-};
-
 class WriteOp final : public StoreKernel {
  public:
   using StoreKernel::StoreKernel;

@@ -13,6 +13,7 @@ constexpr int64_t kMinParallelBatch = 2048;
 // Rows are allocated in chunks of this size, smaller ones under a small budget.
 constexpr int64_t kChunkBytes = 128 << 10;
 constexpr size_t kMaxFreeBatches = 4;
+constexpr int64_t kMaxFreeBatchKeys = 4 << 20;
 
 int64_t ChunkBytes(const MemoryBudget& budget, int64_t num_shards) {
   if (!budget.is_limited()) return kChunkBytes;
@@ -69,6 +70,8 @@ std::unique_ptr<ResolvedBatch> EmbeddingStore::TakeBatch() {
 }
 
 void EmbeddingStore::ReturnBatch(std::unique_ptr<ResolvedBatch> batch) {
+  // One huge batch, as of an import, would stay in memory for ever.
+  if (batch->batch.size() > kMaxFreeBatchKeys) return;
   std::lock_guard<std::mutex> lock(batches_mutex_);
   if (free_batches_.size() < kMaxFreeBatches) {
     free_batches_.push_back(std::move(batch));
@@ -117,6 +120,7 @@ Status EmbeddingStore::Lookup(const KeyBatch& keys, Executor* executor,
   std::lock_guard<std::mutex> lock(step_mutex_);
   (*ticket)->is_open_ = true;
   (*ticket)->sequence_ = next_sequence_++;
+  (*ticket)->imports_ = imports_;
   ++open_tickets_;
   return Status::Ok();
 }
@@ -233,8 +237,7 @@ Status EmbeddingStore::Write(const KeyBatch& keys, const float* weights,
   std::unique_ptr<ResolvedBatch> batch = TakeBatch();
   Status status = Partition(keys, executor, batch.get());
   if (!status.ok()) return status;
-  Buffer<float> ignored;
-  status = Resolve(batch.get(), executor, ignored.Resize(keys.n * dim));
+  status = Resolve(batch.get(), executor, /*rows=*/nullptr);
   if (!status.ok()) return status;
   ForEachShard(keys.n, executor, [&](int64_t s) {
     const ShardBatch part = batch->OfShard(s);

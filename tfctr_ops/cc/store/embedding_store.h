@@ -6,8 +6,9 @@
 // last of their tickets reports, at the latest before the next lookup, read or
 // export.
 //
-// Results do not depend on the number of threads or shards, nor on the order in
-// which keys were first seen.
+// Results do not depend on the number of threads, nor on the order in which
+// keys were first seen; nor on the number of shards, as long as no row is
+// evicted.
 //
 // Thread safety: every method may be called concurrently.
 
@@ -99,7 +100,8 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
                 const std::function<Status(int64_t n, RowArrays*)>& allocate);
 
   // Replaces all rows by the n rows of `rows`, and the step. Returns
-  // ResourceExhausted, with nothing changed, if they do not fit.
+  // InvalidArgument if they are not such as Export gives, ResourceExhausted if
+  // they do not fit, both with nothing changed.
   Status Import(int64_t n, const RowArrays& rows, int64_t step,
                 Executor* executor);
 
@@ -142,6 +144,9 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   Status ResolveWithinBudget(ResolvedBatch* batch, Executor* executor,
                              float* rows);
   Status FullError(int64_t num_missing) const;
+  // Whether the rows are such as Export gives.
+  Status CheckRows(int64_t n, const RowArrays& rows, int64_t step,
+                   const ResolvedBatch& batch) const;
   // Whether n rows would fit in place of those that are there.
   Status CheckFits(int64_t n);
 
@@ -173,6 +178,7 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   std::mutex step_mutex_;  // Before any shard's.
   // Guarded by step_mutex_:
   int64_t step_ = 0;
+  int64_t imports_ = 0;  // Gradients of lookups before an import are dropped.
   int64_t open_tickets_ = 0;
   int64_t next_sequence_ = 0;
   std::vector<Report> reports_;  // Of the open step.

@@ -1,11 +1,18 @@
 // Whole rows out of and into the store.
 
 #include <algorithm>
+#include <limits>
+#include <string>
 #include <utility>
 
 #include "tfctr_ops/cc/store/embedding_store.h"
 
 namespace tfctr {
+namespace {
+
+constexpr int64_t kMaxStep = std::numeric_limits<uint32_t>::max();
+
+}  // namespace
 
 Status EmbeddingStore::Export(
     Executor* executor,
@@ -44,6 +51,24 @@ Status EmbeddingStore::Export(
   return Status::Ok();
 }
 
+Status EmbeddingStore::CheckRows(int64_t n, const RowArrays& rows, int64_t step,
+                                 const ResolvedBatch& batch) const {
+  const int64_t num_floats = n * layout_.num_floats();
+  constexpr float kMaxFloat = std::numeric_limits<float>::max();
+  bool good = step >= 0 && step <= kMaxStep && batch.batch.size() == n &&
+              kernels_.all_within(rows.floats, num_floats, kMaxFloat);
+  for (int64_t i = 0; good && i < n; ++i) {
+    good = 0 <= rows.last_steps[i] && rows.last_steps[i] <= step &&
+           0 <= rows.counts[i] && rows.counts[i] <= kMaxStep;
+  }
+  if (good) return Status::Ok();
+  return Status::InvalidArgument(
+      "Table '" + options_.name +
+      "' takes rows as it gave them: features and counters not negative, last "
+      "steps up to the step, finite numbers. Received: other rows, with step=" +
+      std::to_string(step) + ". The table is as it was.");
+}
+
 Status EmbeddingStore::CheckFits(int64_t n) {
   const bool evicts = options_.eviction_policy != EvictionPolicy::kNone;
   if (!budget_->is_limited() || evicts) return Status::Ok();
@@ -72,17 +97,18 @@ Status EmbeddingStore::Import(int64_t n, const RowArrays& rows, int64_t step,
   if (!status.ok()) return status;
   // Gradients of lookups before the import belong to rows that are gone.
   std::lock_guard<std::mutex> step_lock(step_mutex_);
-  status = CheckFits(n);
+  status = CheckRows(n, rows, step, *batch);
+  if (status.ok()) status = CheckFits(n);
   if (!status.ok()) return status;
   reports_.clear();
+  ++imports_;
   ForEachShard(n, executor, [&](int64_t s) {
     budget_->Release(shard(s).rows().size() * layout_.row_bytes());
     shard(s).Clear();
   });
   step_ = step;
   const int64_t num_floats = layout_.num_floats();
-  Buffer<float> ignored;
-  status = Resolve(batch.get(), executor, ignored.Resize(n * layout_.dim()));
+  status = Resolve(batch.get(), executor, /*rows=*/nullptr);
   if (!status.ok()) return status;
   ForEachShard(n, executor, [&](int64_t s) {
     const ShardBatch part = batch->OfShard(s);

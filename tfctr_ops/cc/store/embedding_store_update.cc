@@ -62,13 +62,19 @@ Status EmbeddingStore::Update(const std::shared_ptr<Ticket>& ticket,
   }
   --open_tickets_;
   std::unique_ptr<ResolvedBatch> batch = std::move(ticket->resolved_);
+  if (ticket->imports_ != imports_) {
+    ReturnBatch(std::move(batch));
+    *step = step_;
+    return Status::Ok();
+  }
+  const int64_t number = step_ + (reports_.empty() ? 1 : 0);
   if (!is_good) DropStep();
   if (!is_good && !options_.skip_bad_gradients) {
     return Status::InvalidArgument(
         "Table '" + options_.name +
         "' received a gradient that is NaN, infinite or larger than 1e12, in "
         "update " +
-        std::to_string(step_ + 1) +
+        std::to_string(number) +
         ". No row was changed. Lower the learning rate, check the inputs and "
         "the loss, or skip such steps with "
         "TableConfig(bad_gradients='skip').");
@@ -88,7 +94,7 @@ void EmbeddingStore::DropStep() {
   // After an error the number stays used: the caller may have been told it.
   if (!reports_.empty() && options_.skip_bad_gradients) --step_;
   reports_.clear();
-  if (!drops_step_) ++skipped_updates_;
+  if (!drops_step_ && options_.skip_bad_gradients) ++skipped_updates_;
   drops_step_ = true;
 }
 

@@ -73,6 +73,8 @@ void KeyIndex::MakeRoom(uint32_t tag) {
 void KeyIndex::Enlarge(Segment* segment) {
   const uint32_t capacity = segment->mask + 1;
   uint64_t* old_entries = segment->entries;
+  free_entries_[Log2(capacity)].reserve(free_entries_[Log2(capacity)].size() +
+                                        1);
   segment->entries = NewEntries(capacity * 2);
   segment->mask = capacity * 2 - 1;
   segment->size = 0;
@@ -91,11 +93,15 @@ void KeyIndex::Split(Segment* segment, uint32_t tag) {
     ++depth_;
   }
   const uint32_t capacity = segment->mask + 1;
+  const uint32_t depth = segment->depth + 1;
   uint64_t* old_entries = segment->entries;
-  const uint32_t depth = ++segment->depth;
-  segment->entries = NewEntries(capacity);
-  segment->size = 0;
+  // All that is needed first; then nothing can fail.
+  free_entries_[Log2(capacity)].reserve(free_entries_[Log2(capacity)].size() +
+                                        1);
   Segment* upper = NewSegment(capacity, depth);
+  segment->entries = NewEntries(capacity);
+  segment->depth = depth;
+  segment->size = 0;
 
   // `segment` keeps the half of its range whose new bit is 0.
   const uint64_t range = static_cast<uint64_t>(tag) >> (32 - (depth - 1));

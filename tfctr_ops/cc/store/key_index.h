@@ -97,6 +97,10 @@ class KeyIndex {
   };
   View view() const { return View(directory_.data(), depth_); }
 
+  // Makes room for another entry of this tag, so that the next Insert of it
+  // allocates nothing. If memory runs out, the index is as it was.
+  void MakeRoom(uint32_t tag);
+
   // Adds an entry. REQUIRES: slot < 2^32 - 1.
   void Insert(uint32_t tag, uint32_t slot);
 
@@ -110,7 +114,6 @@ class KeyIndex {
 
   Segment* NewSegment(uint32_t capacity, uint32_t depth);
   uint64_t* NewEntries(uint32_t capacity);
-  void MakeRoom(uint32_t tag);
   void Enlarge(Segment* segment);
   void Split(Segment* segment, uint32_t tag);
   static void Place(Segment* segment, uint64_t entry);

@@ -20,6 +20,9 @@ uint32_t RamTier::Allocate() {
   } else {
     slot = static_cast<uint32_t>(num_slots_);
     if ((slot & chunk_mask_) == 0) {
+      chunks_.reserve(chunks_.size() + 1);
+      // So that giving a slot back never needs memory.
+      free_.reserve((chunks_.size() + 1) << chunk_shift_);
       chunks_.push_back(arena_->Allocate(row_bytes_ << chunk_shift_));
     }
     ++num_slots_;

@@ -207,6 +207,7 @@ struct Adam {
 struct Ftrl {
   static constexpr int kSlotsPerWeight = 2;
   float learning_rate, power, l1, l2, shrinkage, beta;
+  // A learning rate of 0, as at the start of a warm-up, moves nothing.
   Ftrl(const SparseOptimizer& optimizer, const UpdateStep& step)
       : learning_rate(step.learning_rate),
         power(-optimizer.learning_rate_power),
@@ -221,6 +222,7 @@ struct Ftrl {
   template <int kLanes>
   void Block(float* __restrict w, float* slots, const float* __restrict g,
              int64_t c, int64_t dim) const {
+    if (learning_rate == 0) return;
     float* __restrict n = slots + c;
     float* __restrict z = slots + dim + c;
     for (int i = 0; i < kLanes; ++i) {

@@ -137,7 +137,9 @@ int64_t Shard::Resolve(ShardBatch* batch, bool insert, float* rows) {
           from[num_found] = RowLayout::Weights(row.row);
           positions[num_found++] = key.position;
         }
-        kernels_.copy(from, positions, num_found, layout_.dim(), rows);
+        if (rows != nullptr) {
+          kernels_.copy(from, positions, num_found, layout_.dim(), rows);
+        }
       });
   batch->num_distinct = num_distinct;
   if (absent.empty()) return 0;
@@ -164,11 +166,14 @@ void Shard::InsertAbsent(ShardBatch* batch, float* rows) {
       batch->firsts[before] = static_cast<int32_t>(i);
     }
     const float* from = RowLayout::Weights(rows_.Row(slot));
-    kernels_.copy(&from, &key.position, 1, layout_.dim(), rows);
+    if (rows != nullptr) {
+      kernels_.copy(&from, &key.position, 1, layout_.dim(), rows);
+    }
   }
 }
 
 uint32_t Shard::Insert(const PlacedKey& key) {
+  index_.MakeRoom(key.tag);  // First: a row without an entry would be lost.
   const uint32_t slot = rows_.Allocate();
   std::byte* row = rows_.Row(slot);
   RowHeader header = {};

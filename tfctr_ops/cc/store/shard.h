@@ -51,7 +51,8 @@ class Shard {
   // rows[position * dim]. Changes nothing.
   void Read(const PlacedKey* keys, int64_t n, float* rows) const;
 
-  // Finds the distinct rows of the batch and copies their weights out. Absent
+  // Finds the distinct rows of the batch and copies their weights to `rows`,
+  // unless that is null. Absent
   // keys are inserted if `insert`; else their place is -1 and the return value
   // counts the distinct ones.
   int64_t Resolve(ShardBatch* batch, bool insert, float* rows);

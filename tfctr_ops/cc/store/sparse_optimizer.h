@@ -16,7 +16,8 @@
 //                    z += h - (n'^-p - n^-p) / learning_rate * w;  n = n'
 //                    w = (clip(z, -l1, l1) - z)
 //                        / (n^-p / learning_rate + 2 l2 + beta / learning_rate)
-//                    where p = learning_rate_power
+//                    where p = learning_rate_power; learning_rate 0 moves
+//                    nothing
 //
 // These are the formulas of the Keras optimizers of the same names (Keras 3),
 // applied to distinct rows.

@@ -33,7 +33,8 @@ struct StoreOptions {
   // A step with a NaN, infinite or absurd gradient: skipped and counted, or an
   // error.
   bool skip_bad_gradients = false;
-  // Shards are a power of two. Results do not depend on their number.
+  // Shards are a power of two. Results do not depend on their number, unless
+  // rows are evicted.
   int shard_bits = 6;
 
   uint64_t salt() const {

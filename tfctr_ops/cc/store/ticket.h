@@ -70,6 +70,7 @@ class Ticket {
   std::unique_ptr<ResolvedBatch> resolved_;  // Null once it has reported.
   bool is_open_ = false;
   int64_t sequence_ = 0;  // Tickets are numbered as they are given out.
+  int64_t imports_ = 0;   // Of the store, when it was given out.
 };
 
 }  // namespace tfctr

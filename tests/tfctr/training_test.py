@@ -1,0 +1,318 @@
+"""`train`: from a config to a result, on logs small enough to check by hand."""
+
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from keras_layers import DynamicEmbedding
+from tfctr import training
+from tfctr.config import TrainConfig
+from tfctr.data import MovieLens, SyntheticClickLog
+
+SMALL = {
+    "data": {"num_examples": 20_000, "fields": 4, "ids_per_field": 200, "num_dense": 2},
+    "model": {"dim": 4, "hidden_units": [16], "dropout": 0.1},
+    "tables": {"learning_rate": 0.01},
+    "run": {"epochs": 2, "batch_size": 250, "learning_rate": 0.01},
+}
+TINY = {
+    "data": {"num_examples": 500, "fields": 2, "ids_per_field": 20},
+    "model": {"dim": 2, "hidden_units": [4]},
+    "run": {"epochs": 2, "batch_size": 64},
+}
+
+
+def config(sections, directory, *overrides):
+    return TrainConfig.from_dict(sections, [f"run.directory={directory}", *overrides])
+
+
+def train(sections, directory, *overrides):
+    return training.train(config(sections, directory, *overrides))
+
+
+def rows_of(model):
+    """All rows of all tables, by feature and id."""
+    return {
+        (name, id): row.tolist()
+        for layer in model.layers
+        if isinstance(layer, DynamicEmbedding)
+        for name, ids, rows in layer.export(1 << 16)
+        for id, row in zip(ids.tolist(), rows, strict=True)
+    }
+
+
+# A run on a synthetic log.
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The directory and the result of one run."""
+    directory = tmp_path_factory.mktemp("small") / "made" / "here"
+    return directory, train(SMALL, directory)
+
+
+@pytest.fixture(scope="module")
+def log():
+    return SyntheticClickLog(seed=1, **SMALL["data"])
+
+
+def test_the_result_is_json(small):
+    _, result = small
+    assert json.loads(json.dumps(result)).keys() == result.keys()
+    assert result.keys() == {
+        "auc",
+        "log_loss",
+        "examples_per_second",
+        "rows",
+        "best_auc",
+        "best_log_loss",
+        "table_bytes",
+        "tables",
+        "peak_memory_bytes",
+        "model_path",
+        "config",
+    }
+
+
+def test_the_model_is_better_than_chance_and_no_better_than_the_teacher(small):
+    _, result = small
+    # 2000 test examples: two standard deviations of an AUC are below 0.03.
+    assert 0.65 < result["auc"] <= result["best_auc"] + 0.03
+    constant = -(0.25 * np.log(0.25) + 0.75 * np.log(0.75))
+    assert result["best_log_loss"] - 0.03 <= result["log_loss"] < constant
+
+
+def test_best_scores_are_those_of_the_true_probabilities(small, log):
+    labels, scores = log.labels("test") == 1, log.probabilities("test")
+    above = scores[labels][:, None] > scores[~labels]
+    assert small[1]["best_auc"] == pytest.approx(above.mean(), abs=1e-9)
+    of_label = np.where(labels, scores, 1 - scores)
+    expected = -np.log(of_label).mean()
+    assert small[1]["best_log_loss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_rows_are_the_ids_of_the_train_split_in_two_tables(small, log):
+    inputs, _ = next(iter(log.batches("train", log.num_examples("train"))))
+    distinct = sum(len(np.unique(column)) for column in inputs["ids"].numpy().T)
+    assert small[1]["rows"] == 2 * distinct
+    steps = {stats["step"] for stats in small[1]["tables"].values()}
+    assert steps == {2 * 72}  # 18,000 examples in batches of 250, twice.
+    assert small[1]["tables"].keys() == {"linear/linear", "vectors/vectors"}
+    of_tables = [stats["memory_bytes"] for stats in small[1]["tables"].values()]
+    assert small[1]["table_bytes"] == sum(of_tables)
+    assert small[1]["peak_memory_bytes"] > small[1]["table_bytes"]
+
+
+def test_scores_are_those_of_the_saved_model_on_the_whole_test_split(small, log):
+    directory, result = small
+    assert result["model_path"] == str(directory / "model.keras")
+    model = keras.models.load_model(result["model_path"])
+    inputs, labels = next(iter(log.batches("test", log.num_examples("test"))))
+    scores, labels = model.predict(inputs, verbose=0)[:, 0], labels.numpy() == 1
+    assert len(scores) == 2000
+    above = scores[labels][:, None] > scores[~labels]
+    ties = scores[labels][:, None] == scores[~labels]
+    assert result["auc"] == pytest.approx((above + ties / 2).mean(), abs=1e-6)
+    expected = -np.log(np.where(labels, scores, 1 - scores)).mean()
+    assert result["log_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_config_is_kept(small):
+    directory, result = small
+    expected = config(SMALL, directory)
+    assert TrainConfig.from_dict(result["config"]) == expected
+    kept = json.loads((directory / "config.json").read_text())
+    assert TrainConfig.from_dict(kept) == expected
+
+
+def test_two_runs_are_equal_to_the_bit(small, tmp_path):
+    directory, first = small
+    second = train(SMALL, tmp_path)
+    for name in ("auc", "log_loss", "rows", "best_auc", "best_log_loss"):
+        assert second[name] == first[name]
+    models = [keras.models.load_model(r["model_path"]) for r in (first, second)]
+    for left, right in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert rows_of(models[0]) == rows_of(models[1])
+
+
+def test_another_seed_is_another_run(tmp_path):
+    losses = {train(TINY, tmp_path, f"run.seed={s}")["log_loss"] for s in (1, 2)}
+    assert len(losses) == 2
+
+
+@pytest.mark.parametrize("steps_per_execution", [3, 8, 100])
+def test_steps_per_execution_change_no_result(steps_per_execution, tmp_path):
+    # Of 8 batches an epoch: executions that end within, with and beyond an epoch.
+    first = train(TINY, tmp_path)
+    second = train(TINY, tmp_path, f"run.steps_per_execution={steps_per_execution}")
+    assert {stats["step"] for stats in second["tables"].values()} == {16}
+    for name in ("auc", "log_loss", "rows"):
+        assert second[name] == first[name]
+
+
+@pytest.mark.parametrize("optimizer", ["rowwise_adagrad", "rowwise_adam", "ftrl"])
+def test_a_model_with_any_optimizer_of_the_tables_loads_again(optimizer, tmp_path):
+    result = train(TINY, tmp_path, f"tables.optimizer={optimizer}", "run.epochs=1")
+    model = keras.models.load_model(result["model_path"])
+    assert len(rows_of(model)) == result["rows"] > 0
+
+
+def test_a_budget_with_eviction_keeps_rows_within_it(tmp_path):
+    result = train(
+        TINY, tmp_path, "tables.ram=2KB", "tables.eviction_policy=clock", "run.epochs=1"
+    )
+    assert 0 < result["rows"] < train(TINY, tmp_path)["rows"]
+
+
+# MovieLens.
+
+GENRES = ("Drama", "Comedy|Drama", "", "Action|Comedy")
+USERS, MOVIES = range(1, 31), range(10, 130, 10)
+
+
+@pytest.fixture
+def movielens_path(tmp_path):
+    """360 ratings: whoever is older likes films with a higher number."""
+    path = tmp_path / "ml-tiny"
+    path.mkdir()
+    ratings = [
+        f"{user}::{movie}::{5 if user * 4 > movie else 1}::0\n"
+        for user in USERS
+        for movie in MOVIES
+    ]
+    users = [f"{u}::{'FM'[u % 2]}::{u}::{u % 5}::{u:05}\n" for u in USERS]
+    movies = [f"{m}::Film {m} (1999)::{GENRES[m // 10 % 4]}\n" for m in MOVIES]
+    (path / "ratings.dat").write_text("".join(ratings))
+    (path / "users.dat").write_text("".join(users))
+    (path / "movies.dat").write_text("".join(movies))
+    return path
+
+
+FAST = ("run.batch_size=32", "run.epochs=4", "tables.learning_rate=0.05")
+
+
+@pytest.mark.parametrize("embedding", ["dynamic", "static"])
+def test_movielens_trains_end_to_end(embedding, movielens_path, tmp_path):
+    result = train(
+        {"data": {"kind": "movielens", "path": str(movielens_path)}},
+        tmp_path,
+        *FAST,
+        "run.learning_rate=0.01",
+        f"model.embedding={embedding}",
+    )
+    assert result["auc"] > 0.9
+    assert "best_auc" not in result
+    log = MovieLens(movielens_path)
+    if embedding == "static":
+        # All ids of both splits, and one row for strangers, of each feature.
+        rows = sum(len(log.vocabulary(f.name)) + 1 for f in log.features)
+        assert result["table_bytes"] == rows * (1 + 16) * 4
+    else:
+        columns, _ = next(iter(log.batches("train", log.num_examples("train"))))
+        columns["genres"] = columns["genres"].flat_values
+        rows = sum(len(np.unique(column.numpy())) for column in columns.values())
+    assert result["rows"] == 2 * rows
+    loaded = keras.models.load_model(result["model_path"])
+    inputs, labels = next(iter(log.batches("test", log.num_examples("test"))))
+    scores = loaded.predict(inputs, verbose=0)[:, 0]
+    above = scores[labels == 1][:, None] > scores[labels == 0]
+    assert result["auc"] == pytest.approx(above.mean(), abs=0.01)
+
+
+def test_bad_lines_are_left_out_where_the_config_says_so(movielens_path, tmp_path):
+    (movielens_path / "ratings.dat").open("a").write("bad\n")
+    sections = {"data": {"kind": "movielens", "path": str(movielens_path)}}
+    with pytest.raises(ValueError, match=re.escape("Received: 'bad'.")):
+        training.open_log(config(sections, tmp_path))
+    skipping = config(sections, tmp_path, "data.on_bad_line=skip")
+    assert training.open_log(skipping).bad_lines == 1
+
+
+@pytest.mark.slow
+def test_one_epoch_of_the_real_movielens(data_dir, tmp_path):
+    path = data_dir / "ml-1m"
+    if not path.is_dir():
+        pytest.skip(f"there is no {path}: the files of MovieLens 1M.")
+    result = train(
+        {"data": {"kind": "movielens", "path": str(path)}},
+        tmp_path,
+        "run.epochs=1",
+        "run.steps_per_execution=8",
+    )
+    assert 0.78 < result["auc"] < 0.82
+
+
+# The report.
+
+
+def test_the_report_tells_the_results_in_words():
+    result = {
+        "auc": 0.81234,
+        "log_loss": 0.5,
+        "examples_per_second": 123456.7,
+        "rows": 54321,
+        "table_bytes": 2_000_000,
+        "peak_memory_bytes": 3_500_000_000,
+        "model_path": "runs/x/model.keras",
+    }
+    assert training.report(result).splitlines() == [
+        "  test AUC      0.8123",
+        "  test log loss 0.5000",
+        "  throughput    123,457 examples/s",
+        "  rows          54,321",
+        "  memory        3.5 GB at the peak, of which 2.0 MB tables",
+        "  model         runs/x/model.keras",
+    ]
+    result |= {"best_auc": 0.9, "best_log_loss": 0.4}
+    first, second, *_ = training.report(result).splitlines()
+    assert first == "  test AUC      0.8123   (best reachable 0.9000)"
+    assert second == "  test log loss 0.5000   (best reachable 0.4000)"
+
+
+# Mistakes, all before the first step.
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("data.kind=csv", "one of 'movielens', 'synthetic'. Received: data.kind='csv'"),
+        ("data.kind=movielens", "Received: data.path=''. Say --set data.path=path/to"),
+        ("data.num_examples=5", "Received: num_examples=5."),
+        ("model.name=dcn", "must be 'deep_fm'. Received: model.name='dcn'."),
+        (
+            "model.embedding=x",
+            "one of 'dynamic', 'static'. Received: model.embedding='x",
+        ),
+        ("model.dim=0", "Received: dim=0."),
+        (
+            "tables.optimizer=lion",
+            "must be one of 'sgd', 'adagrad', 'rowwise_adagrad', 'adam', "
+            "'rowwise_adam', 'adamw', 'ftrl'. Received: tables.optimizer='lion'.",
+        ),
+        ("tables.ram=lots", "Received: ram='lots'."),
+        ("tables.eviction_policy=lru", "Received: eviction_policy='lru'."),
+    ],
+)
+def test_what_does_not_exist_is_refused(override, message, tmp_path):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        train(TINY, tmp_path, override)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_data_directory_is_named(tmp_path):
+    overrides = ("data.kind=movielens", f"data.path={tmp_path}/none")
+    message = f"Received: path='{tmp_path}/none', which does not exist."
+    with pytest.raises(FileNotFoundError, match=re.escape(message)):
+        train(TINY, tmp_path, *overrides)
+
+
+def test_a_directory_that_cannot_be_made_is_refused_before_the_data_is_read(tmp_path):
+    (tmp_path / "file").write_text("")
+    directory = tmp_path / "file" / "run"
+    message = f"Received: run.directory='{directory}' (Not a directory)."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        train(TINY, directory, "data.kind=csv")
