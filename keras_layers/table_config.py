@@ -21,8 +21,9 @@ class TableConfig:
         dim: Integer. Width of a row.
         optimizer: Moves the rows. A Keras `SGD`, `Adagrad`, `Adam`, `AdamW` or `Ftrl`,
             or its name; a `tfctr_ops.SparseOptimizer`; or an object with a method
-            `sparse_optimizer()` and a `learning_rate`: a number, a variable, or a
-            function of the number of updates. The learning rate is read at each step; a
+            `sparse_optimizer()` and, unless that of its result stands, a
+            `learning_rate`: a number, a variable, or a function of the number of
+            updates. The learning rate is read at each step; a
             schedule sees the number of updates of the table.
         initializer: From what a row starts. A Keras `RandomUniform`, `RandomNormal`,
             `TruncatedNormal`, `Zeros`, `Ones` or `Constant`, its name, or a

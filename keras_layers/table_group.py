@@ -107,7 +107,8 @@ class TableGroup:
         if isinstance(optimizer, SparseOptimizer):
             return tf.constant(optimizer.learning_rate)
         if not isinstance(optimizer, keras.optimizers.Optimizer):
-            rate = optimizer.learning_rate
+            fixed = optimizer.sparse_optimizer().learning_rate
+            rate = getattr(optimizer, "learning_rate", fixed)
             rate = rate(self.step.value) if callable(rate) else rate
             return tf.cast(tf.convert_to_tensor(rate), tf.float32)
         # A schedule looks at the optimizer's own counter, which nobody else moves.

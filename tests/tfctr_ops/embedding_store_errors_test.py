@@ -271,13 +271,13 @@ def test_a_ticket_is_no_other_variant(make_store):
         make_store().update(variant, ONES, 0.5)
 
 
-@pytest.mark.parametrize("rate", ["nan", "inf", "-inf"])
-def test_a_learning_rate_that_is_not_finite_moves_nothing(make_store, rate):
+@pytest.mark.parametrize("rate", ["nan", "inf", "-inf", "-0.5", "2e+06"])
+def test_a_learning_rate_out_of_range_moves_nothing(make_store, rate):
     # It used to make every row of the batch NaN.
     store = make_store(table="ads")
     _, ticket = store.lookup(IDS, FEATURE)
     message = (
-        "The learning rate of table 'ads' must be finite. "
+        "The learning rate of table 'ads' must lie in [0, 1e+06]. "
         f"Received: learning_rate={rate}. Check the schedule."
     )
     with invalid(message):

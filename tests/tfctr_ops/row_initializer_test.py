@@ -148,14 +148,20 @@ def test_rows_depend_on_feature_seed_and_id_alone(make_store):
         ),
         (
             ("normal", 0.0, -0.1),
-            "`scale` must not be negative. Received: scale=-0.1.",
+            "`scale` must be a finite number, not negative. Received: scale=-0.1.",
         ),
         (
             ("uniform", 0.0, float("nan")),
-            "`scale` must not be negative. Received: scale=nan.",
+            "`scale` must be a finite number, not negative. Received: scale=nan.",
         ),
     ],
 )
 def test_values_out_of_range_are_refused(arguments, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         RowInitializer(*arguments)
+
+
+def test_a_location_that_is_no_number_is_refused():
+    message = "`location` must be a finite number. Received: location=nan."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        RowInitializer("constant", float("nan"))

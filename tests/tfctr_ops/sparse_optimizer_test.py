@@ -318,14 +318,19 @@ NAN = float("nan")
         ("beta_2", -0.1, "`beta_2` must lie in [0, 1). Received: beta_2=-0.1."),
         ("beta_2", NAN, "`beta_2` must lie in [0, 1). Received: beta_2=nan."),
         *(
-            (name, value, f"`{name}` must not be negative. Received: {name}={value}.")
+            (
+                name,
+                value,
+                f"`{name}` must be a finite number, not negative. "
+                f"Received: {name}={value}.",
+            )
             for name in AT_LEAST_0
             for value in (-0.5, NAN)
         ),
         (
             "learning_rate_power",
             0.5,
-            "`learning_rate_power` must not be positive. "
+            "`learning_rate_power` must be a finite number, not positive. "
             "Received: learning_rate_power=0.5.",
         ),
     ],
@@ -333,3 +338,22 @@ NAN = float("nan")
 def test_values_out_of_range_are_refused(option, value, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         SparseOptimizer(**{"kind": "ftrl", option: value})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kind": "adam", "epsilon": 0.0}, "`epsilon` of 'adam' must be above 0"),
+        (
+            {"kind": "adagrad", "epsilon": 0.0, "initial_accumulator_value": 0.0},
+            "Received: epsilon=0.0, initial_accumulator_value=0.0.",
+        ),
+        (
+            {"kind": "ftrl", "initial_accumulator_value": 0.0},
+            "Received: initial_accumulator_value=0.0, l2=0.0, beta=0.0.",
+        ),
+    ],
+)
+def test_a_denominator_of_zero_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        SparseOptimizer(**arguments)

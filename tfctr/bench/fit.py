@@ -22,7 +22,7 @@ OPTIMIZERS = {
 }
 # Batches of one `fit`. Enough that the cost of starting it is a few percent.
 BATCHES = 20
-SECONDS = 110.0
+SECONDS = 170.0
 
 
 def run(

@@ -18,9 +18,11 @@ from tfctr.bench.workers.options import Options
 # Seconds kept back from the steps for closing the workers and writing the result.
 _CLOSING = 2.0
 # Share of the time until which a worker may get ready. On an idle machine it is plenty;
-# under load a slow system is given up, rather than all of them, and the first one last.
+# under load a slow system is given up, rather than all of them.
 _SET_UP_SHARE = 0.7
-_FIRST_SET_UP_SHARE = 0.85
+# The first worker is never given up for being slow: a result that is late, and says how
+# busy the machine was, is worth more than none. Only a worker that hangs is stopped.
+_HANGING = 120.0
 
 
 class Runner(Protocol):
@@ -128,10 +130,10 @@ def _set_up(
     The first is the one that all others are compared with, so it need not share the
     machine. Returns those that are ready, in their order.
     """
-    begin = time.monotonic()
+    end = time.monotonic() + _SET_UP_SHARE * seconds
 
-    def start(worker: Runner, share: float = _SET_UP_SHARE) -> str | None:
-        limit = begin + share * seconds - time.monotonic()
+    def start(worker: Runner) -> str | None:
+        limit = _HANGING if worker is workers[0] else end - time.monotonic()
         if limit <= 0.0:
             return "No time was left to set it up."
         try:
@@ -141,7 +143,7 @@ def _set_up(
             return str(error)
         return None
 
-    reasons = [start(worker, _FIRST_SET_UP_SHARE) for worker in workers[:1]]
+    reasons = [start(worker) for worker in workers[:1]]
     with ThreadPoolExecutor(at_once) as pool:
         reasons += pool.map(start, workers[1:])
     for worker, reason in zip(workers, reasons, strict=True):
@@ -160,23 +162,20 @@ def _take_turns(
         left = deadline.left() - _CLOSING
         if number > 0 and left < longest_round:
             return
-        for worker in workers:
+        for index, worker in enumerate(workers):
             if worker.system.name not in result.failures:
-                _take_turn(worker, turns, deadline, result)
+                limit = _HANGING if index == 0 else deadline.left() - _CLOSING
+                _take_turn(worker, turns, max(limit, 0.0), result)
         longest_round = max(longest_round, left - (deadline.left() - _CLOSING))
 
 
-def _take_turn(
-    worker: Runner, turns: Turns, deadline: Deadline, result: Measurement
-) -> None:
+def _take_turn(worker: Runner, turns: Turns, limit: float, result: Measurement) -> None:
     name = worker.system.name
+    deadline = Deadline(limit)
     for case in worker.options.cases():
         try:
             times = worker.run(
-                case.name,
-                turns.steps_of(name),
-                turns.untimed,
-                max(deadline.left() - _CLOSING, 0.0),
+                case.name, turns.steps_of(name), turns.untimed, deadline.left()
             )
         except WorkerFailed as error:
             worker.close()

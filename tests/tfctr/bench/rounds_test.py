@@ -119,9 +119,9 @@ def test_system_that_cannot_start_is_named_and_the_others_are_measured():
 
 def test_system_for_which_no_time_is_left_is_named_and_never_started():
     log = []
-    deadline = Deadline(0.0, clock=lambda: 0.0)
-    result = measure([FakeWorker("a", log)], Turns(rounds=1), deadline)
-    assert result.failures == {"a": "No time was left to set it up."}
+    workers = [FakeWorker("a", []), FakeWorker("b", log)]
+    result = measure(workers, Turns(rounds=1), Deadline(0.0, clock=lambda: 0.0))
+    assert result.failures == {"b": "No time was left to set it up."}
     assert log == []
 
 
@@ -165,11 +165,11 @@ def test_rounds_that_would_pass_the_deadline_are_left_out():
     assert len(runs(log)) == 3
 
 
-def test_one_round_is_measured_however_late_it_is():
+def test_first_system_is_measured_once_however_late_it_is():
     now = [0.0]
     log = []
     deadline = Deadline(10.0, clock=lambda: now[0])
-    now[0] = 9.0
+    now[0] = 99.0
     result = measure([FakeWorker("a", log)], Turns(rounds=5, steps=1), deadline)
     assert result.samples["a", "sparse/W/adagrad"]
 
@@ -188,7 +188,8 @@ def test_workers_are_told_how_long_they_may_take():
     deadline = Deadline(100.0, clock=lambda: 0.0)
     workers = [PatientWorker("a", []), PatientWorker("b", [])]
     measure(workers, Turns(rounds=1), deadline)
-    (_, first), (_, second), (_, to_run), _ = limits
-    assert 80 < first <= 85
-    assert 60 < second <= 70
-    assert to_run == 98.0
+    (_, first_start), (_, second_start), (_, first_run), (_, second_run) = limits
+    assert 60 < second_start <= 70
+    assert 90 < second_run <= 98
+    # The first is only stopped if it hangs.
+    assert min(first_start, first_run) > 100

@@ -247,6 +247,19 @@ TEST(RowsThatLeftBetweenTheLookupsOfAStepLoseNoGradient) {
   CHECK_EQ(store.Stats().rows, 5);
 }
 
+TEST(AGradientOfALookupBeforeAnImportIsDropped) {
+  const TestStore store(SmallOptions(1));
+  store.Train({{5}}, {1}, 0.5f);
+  const Table table = store.Export();
+  const LookupResult a = store.Lookup({{5, 6}});
+  const LookupResult b = store.Lookup({{5, 6}});
+  CHECK_EQ(store.Update(a.ticket, {1, 1}, 0.5f), 2);
+  store.Import(table, 1);
+  CHECK_EQ(store.Update(b.ticket, {1, 1}, 0.5f), 1);
+  CHECK_EQ(store.Export(), table);
+  CHECK_EQ(store->step(), 1);
+}
+
 const float kBadValues[] = {kNaN,       kInfinity,
                             -kInfinity, 1.001e12f,
                             -1.001e12f, std::numeric_limits<float>::max()};
@@ -267,6 +280,7 @@ TEST(ABadGradientIsAnErrorAndChangesNothing) {
     CHECK_CONTAINS(status.message(), "TableConfig(bad_gradients='skip')");
     CHECK_EQ(store.Export(), before);
     CHECK_EQ(store->step(), 1);
+    CHECK_EQ(store.Stats().skipped_updates, 0);
     CHECK_EQ(store.Train({{5}}, {1, 1}, 0.5f), 2);
   }
 }

@@ -208,6 +208,23 @@ TEST(ErasingClosesHolesInRunsThatWrapAround) {
   }
 }
 
+TEST(AnInsertAllocatesNothingOnceRoomIsMade) {
+  Arena arena;
+  KeyIndex index(&arena);
+  Random random(6);
+  for (uint32_t slot = 0; slot < 50000; ++slot) {
+    // Some of them crowded into one tag.
+    const auto tag = slot % 2 == 0 && slot < 8000
+                         ? 0x12345678U
+                         : static_cast<uint32_t>(random.Bits());
+    index.MakeRoom(tag);
+    const int64_t allocated = arena.allocated_bytes();
+    index.Insert(tag, slot);
+    CHECK_EQ(arena.allocated_bytes(), allocated);
+  }
+  CHECK_EQ(index.size(), 50000);
+}
+
 TEST(AViewFindsWhatTheIndexFinds) {
   Arena arena;
   KeyIndex index(&arena);

@@ -250,6 +250,28 @@ TEST(TheCountOfUpdatesStaysAtItsMaximum) {
   CHECK_EQ(rows.Header(0).count, std::numeric_limits<uint32_t>::max());
 }
 
+TEST(ALearningRateOfZeroMovesNoWeight) {
+  for (const auto& [name, optimizer] : Optimizers()) {
+    testing::RunningTest() = name.c_str();  // For the message.
+    for (const int64_t dim : kDims) {
+      const Rows before(optimizer, dim, 9, 15);
+      Rows after(optimizer, dim, 9, 15);
+      after.Update(BestRowKernels(), optimizer, {0.0f, 3});
+      for (size_t i = 0; i < after.pointers.size(); ++i) {
+        std::vector<float> was = before.Floats(i);
+        std::vector<float> is = after.Floats(i);
+        // Slots follow the gradient, except those of FTRL, which divide by the
+        // learning rate.
+        if (optimizer.kind != Kind::kFtrl) {
+          was.resize(static_cast<size_t>(dim));
+          is.resize(static_cast<size_t>(dim));
+        }
+        CHECK_EQ(is, was);
+      }
+    }
+  }
+}
+
 TEST(AnUpdateOfNoRowsDoesNothing) {
   for (const auto& [name, optimizer] : Optimizers()) {
     Rows rows(optimizer, 4, 0, 10);

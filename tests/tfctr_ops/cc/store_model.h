@@ -149,7 +149,7 @@ class StoreModel {
     // After an error the number of the step stays used.
     if (!reports_.empty() && options_.skip_bad_gradients) --step_;
     reports_.clear();
-    if (!drops_step_) ++skipped_;
+    if (!drops_step_ && options_.skip_bad_gradients) ++skipped_;
     drops_step_ = true;
     return step_;
   }
