@@ -10,12 +10,21 @@ import pytest
 import tensorflow as tf
 
 import keras_layers
+import tfctr
 import tfctr_ops
 
+PACKAGES = (
+    tfctr_ops,
+    keras_layers,
+    tfctr.callbacks,
+    tfctr.data,
+    tfctr.export,
+    tfctr.metrics,
+    tfctr.models,
+    tfctr.optimizers,
+)
 PUBLIC = {
-    name: getattr(package, name)
-    for package in (tfctr_ops, keras_layers)
-    for name in package.__all__
+    name: getattr(package, name) for package in PACKAGES for name in package.__all__
 }
 ALL = pytest.mark.parametrize("obj", PUBLIC.values(), ids=PUBLIC)
 
@@ -55,5 +64,4 @@ def test_arguments_are_documented(obj):
 
 
 def test_no_public_name_means_two_things():
-    packages = (tfctr_ops, keras_layers)
-    assert len(PUBLIC) == sum(len(package.__all__) for package in packages)
+    assert len(PUBLIC) == sum(len(package.__all__) for package in PACKAGES)

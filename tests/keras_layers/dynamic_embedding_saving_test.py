@@ -250,7 +250,8 @@ def test_a_pickled_model_comes_back_whole():
 
 
 def features(kind):
-    ads, items = table(seed=1), table("items", 5, seed=2, bad_gradients="skip")
+    ads = table(seed=1, initializer="random_normal", default_row=[1, 2, 3])
+    items = table("items", 5, seed=2, bad_gradients="skip")
     shared = keras.optimizers.Adagrad(0.3)
     return {
         "table": lambda: ads,
@@ -270,11 +271,23 @@ def features(kind):
 
 @pytest.mark.parametrize("kind", ["table", "bag", "strings", "dict", "one optimizer"])
 def test_the_configuration_is_json_and_comes_back(kind):
-    layer = DynamicEmbedding(features(kind), TieredStorage("1GB", "clock", 2))
+    storage = TieredStorage("1GB", "clock", 2)
+    layer = DynamicEmbedding(features(kind), storage, save_limit="3GB", name="x")
     text = json.dumps(keras.saving.serialize_keras_object(layer))
     again = keras.saving.deserialize_keras_object(json.loads(text))
     assert json.dumps(keras.saving.serialize_keras_object(again)) == text
-    assert again.storage.get_config() == layer.storage.get_config()
+    assert (again.name, again.save_limit) == ("x", "3GB")
+    assert again.storage.get_config() == storage.get_config()
+    assert list(again.features) == list(layer.features)
+    for name, expected in layer.features.items():
+        found = again.features[name]
+        for field in ("combiner", "padding_id", "namespace", "per_column"):
+            assert getattr(found, field) == getattr(expected, field)
+        for field in ("name", "dim", "default_row", "bad_gradients"):
+            assert getattr(found.table, field) == getattr(expected.table, field)
+        assert found.table.row_initializer() == expected.table.row_initializer()
+        assert found.table.sparse_optimizer() == expected.table.sparse_optimizer()
+        assert expected.table.seed in (None, found.table.seed)
 
 
 def test_an_optimizer_of_two_tables_is_one_object_again():

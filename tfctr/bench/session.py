@@ -1,6 +1,5 @@
 """`Session`: one run of a benchmark: the quiet machine, the time limit, the peers."""
 
-import importlib.metadata
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import tfctr
 from tfctr.bench import machine
 from tfctr.bench.rounds import Deadline, Measurement, Turns, measure
 from tfctr.bench.systems import ROOT, System
@@ -111,7 +111,7 @@ class Session:
 def own_versions() -> dict[str, str | None]:
     """Versions of tfctr and of what runs this process."""
     return {
-        "tfctr": _tfctr_version(),
+        "tfctr": tfctr.__version__,
         "git": _git_hash(),
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -126,13 +126,6 @@ def common_facts(command: str, options: Options, turns: Turns) -> dict[str, Any]
         "threads": options.threads,
         "turns": asdict(turns),
     }
-
-
-def _tfctr_version() -> str | None:
-    try:
-        return importlib.metadata.version("tfctr")
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _git_hash() -> str | None:

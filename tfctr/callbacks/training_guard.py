@@ -27,21 +27,25 @@ class TrainingGuard(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         tables = layers_of(self.model)
         if tables:
-            check_optimizer(self.model.optimizer, tables[0].name)
+            check_optimizer(self.model.optimizer, f"Layer '{tables[0].name}'")
+        elif not self.model.built:
+            # Its tables do not show yet, and after the first step it is too late.
+            owner = f"Model '{self.model.name}', not built yet, may have tables and"
+            check_optimizer(self.model.optimizer, owner)
 
 
-def check_optimizer(optimizer: Any, table: str) -> None:
+def check_optimizer(optimizer: Any, owner: str) -> None:
     """Raises `ValueError` if `optimizer` cannot train a model that has tables.
 
     Args:
         optimizer: Keras optimizer of `model.compile`.
-        table: String. Name of a layer with tables, for the message.
+        owner: String. What has tables, for the message.
     """
     wraps = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if wraps or optimizer.loss_scale_factor:
         raise ValueError(
-            f"Layer '{table}' cannot train under loss scaling: its rows would move by "
-            "the scaled gradients. Received: "
+            f"{owner} cannot train under loss scaling: its rows would move by the "
+            "scaled gradients. Received: "
             + (
                 f"{type(optimizer).__name__}. "
                 if wraps
@@ -51,8 +55,8 @@ def check_optimizer(optimizer: Any, table: str) -> None:
         )
     if optimizer.gradient_accumulation_steps:
         raise ValueError(
-            f"Layer '{table}' cannot train under gradient accumulation: its rows would "
-            "move at every step, the dense weights at some. Received: "
+            f"{owner} cannot train under gradient accumulation: its rows would move at "
+            "every step, the dense weights at some. Received: "
             f"gradient_accumulation_steps={optimizer.gradient_accumulation_steps}. "
             "Raise the batch size instead."
         )
@@ -79,10 +83,18 @@ def check_callbacks(callbacks: Iterable[Any], model: keras.Model) -> None:
 
     >>> check_callbacks([keras.callbacks.History()], keras.Sequential())
     """
-    tables = layers_of(model)
     for callback in callbacks:
         early = isinstance(callback, keras.callbacks.EarlyStopping)
-        if tables and early and callback.restore_best_weights:
+        if not early or not callback.restore_best_weights:
+            continue
+        if not model.built:
+            raise ValueError(
+                "A model shows its tables only once it is built. Received: model "
+                f"'{model.name}', not built, and restore_best_weights=True. Call the "
+                "model once before this check."
+            )
+        tables = layers_of(model)
+        if tables:
             raise ValueError(
                 f"EarlyStopping cannot restore the rows of layer '{tables[0].name}': "
                 "they are no Keras weights. Received: restore_best_weights=True. Leave "

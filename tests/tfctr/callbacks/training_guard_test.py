@@ -28,6 +28,17 @@ class Tower(keras.layers.Layer):
         return self.parts["first"][0](inputs, training=training)
 
 
+class Late(keras.Model):
+    """A model that is built when it is first called."""
+
+    def __init__(self):
+        super().__init__(name="late")
+        self.tower, self.head = Tower(), keras.layers.Dense(1)
+
+    def call(self, inputs, training=None):
+        return self.head(self.tower(inputs, training=training))
+
+
 def model_around(*layers):
     return keras.Sequential(
         [keras.Input((), dtype="int64"), *layers, keras.layers.Dense(1)]
@@ -164,6 +175,24 @@ def test_other_callbacks_pass(model):
 def test_early_stopping_may_restore_a_model_without_tables():
     early = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
     check_callbacks([early], plain_model())
+
+
+def test_a_model_that_is_not_built_cannot_be_checked():
+    early = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
+    model = Late()
+    message = "Received: model 'late', not built, and restore_best_weights=True. Call"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        check_callbacks([early], model)
+    model(np.arange(4))
+    with pytest.raises(ValueError, match="the rows of layer 'embedding'"):
+        check_callbacks([early], model)
+
+
+def test_a_model_that_is_not_built_is_checked_when_training_begins():
+    model = Late()
+    message = "Model 'late', not built yet, may have tables and cannot train under "
+    with pytest.raises(ValueError, match=message):
+        fit(model, SGD(0.1, gradient_accumulation_steps=4), TrainingGuard())
 
 
 def test_the_remedy_in_the_message_works(tmp_path):
