@@ -43,7 +43,9 @@ def absent_lines(absent: Sequence[dict[str, Any]]) -> list[str]:
     """A line for each system that was not measured, or not to the end."""
     lines = []
     for entry in absent:
-        line = f"Not measured: {entry['system']}. {entry['reason'].splitlines()[0]}"
+        line = (
+            f"Not fully measured: {entry['system']}. {entry['reason'].splitlines()[0]}"
+        )
         if entry["remedy"] is not None:
             line += f" Run `{entry['remedy']}` to get it."
         lines.append(line)

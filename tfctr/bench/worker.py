@@ -101,7 +101,7 @@ class Worker:
                 if left <= 0 or not selector.select(left):
                     raise WorkerFailed(
                         f"The worker of '{self.system.name}' did not answer within "
-                        f"{timeout:.0f} seconds."
+                        f"{max(timeout, 0.0):.0f} seconds."
                     )
                 received = self._process.stdout.read1(1 << 16)  # type: ignore[attr-defined]
                 if not received:

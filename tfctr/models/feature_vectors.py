@@ -218,13 +218,13 @@ class StaticEmbedding(keras.layers.Layer):
         return {name: self._vectors(name, ids) for name, ids in inputs.items()}
 
     def compute_output_spec(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        return {
-            name: keras.KerasTensor(
-                (*(ids.shape[:1] if ids.ragged else ids.shape), self.dim),
-                self.compute_dtype,
-            )
-            for name, ids in inputs.items()
-        }
+        outputs = {}
+        for name, ids in inputs.items():
+            # Not `ids.ragged`: `clone_model` forgets that an input is ragged.
+            is_bag = len(ids.shape) == 2 and ids.shape[1] is None
+            shape = (*(ids.shape[:1] if is_bag else ids.shape), self.dim)
+            outputs[name] = keras.KerasTensor(shape, self.compute_dtype)
+        return outputs
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()

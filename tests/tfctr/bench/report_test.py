@@ -36,8 +36,8 @@ def test_absent_system_is_told_with_the_way_to_get_it():
     missing = {"system": "fbgemm", "reason": "x is missing.", "remedy": "make peers"}
     late = {"system": "tfra", "reason": "It was late.\nTraceback", "remedy": None}
     assert report.absent_lines([missing, late]) == [
-        "Not measured: fbgemm. x is missing. Run `make peers` to get it.",
-        "Not measured: tfra. It was late.",
+        "Not fully measured: fbgemm. x is missing. Run `make peers` to get it.",
+        "Not fully measured: tfra. It was late.",
     ]
 
 

@@ -115,6 +115,21 @@ def test_weights_go_into_a_model_from_the_config(make, vectors, examples, tmp_pa
 
 
 @pytest.mark.parametrize("vectors", ["static", "keras_optimizer"])
+def test_a_clone_with_the_same_weights_predicts_the_same(make, vectors, examples):
+    model = make(vectors)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    for layer in [*model.layers, *clone.layers]:
+        if isinstance(layer, DynamicEmbedding):
+            rows = np.arange(3.0)[:, None] + np.ones(layer.features["tags"].table.dim)
+            layer.write_rows(tf.constant(["a", "b", "c"]), rows, "tags")
+    inputs, _ = examples(COUNT)
+    found = clone.predict(inputs, batch_size=COUNT, verbose=0)
+    np.testing.assert_allclose(found, model(inputs, training=False), rtol=1e-6)
+    assert len(np.unique(found)) > COUNT // 2
+
+
+@pytest.mark.parametrize("vectors", ["static", "keras_optimizer"])
 def test_predicts_probabilities_for_any_batch_size(make, vectors, examples):
     model = make(vectors)
     inputs, _ = examples(COUNT)

@@ -117,7 +117,7 @@ def test_training_goes_on_after_loading(optimizer, tmp_path):
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
-        (RowwiseAdagrad(-1.0), ""Received: learning_rate=-1.0."),
+        (RowwiseAdagrad(-1.0), "Received: learning_rate=-1.0."),
         (RowwiseAdagrad(epsilon=-2.0), "Received: epsilon=-2.0."),
         (RowwiseAdam(beta_1=1.0), "`beta_1` must lie in [0, 1). Received: beta_1=1.0."),
         (RowwiseAdam(weight_decay=-3.0), "Received: weight_decay=-3.0."),

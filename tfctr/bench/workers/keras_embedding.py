@@ -64,5 +64,5 @@ def open_cases(options: Options) -> Cases:
         },
         versions={"tensorflow": tf.__version__, "keras": keras.__version__},
         # Its steps are slow, and cost the same whatever the batch.
-        warm_up=3,
+        warm_up=2,
     )
