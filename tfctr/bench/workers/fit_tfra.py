@@ -4,6 +4,8 @@ Both tables hold every id of the workload before the first step. One legacy opti
 trains everything, as TFRA's wrapper takes one.
 """
 
+from typing import Any
+
 import tensorflow as tf
 import tf_keras  # type: ignore[import-not-found]
 from tensorflow_recommenders_addons import dynamic_embedding as de
@@ -41,6 +43,11 @@ class DeepFM(tf_keras.Model):
         deep = self.mlp(tf.concat([flat, dense], axis=1))
         second_order = 0.5 * tf.reduce_sum(pairs, axis=1, keepdims=True)
         return tf.sigmoid(first_order + second_order + deep)
+
+    # Autograph takes `tf_keras` for a user's code, and half a minute to convert it.
+    @tf.autograph.experimental.do_not_convert
+    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
+        return dict(super().train_step(data))
 
 
 def make_step(case: Case, batches: int) -> Step:
