@@ -23,12 +23,13 @@ OPTIMIZERS = {
 # Batches of one `fit`. Enough that the cost of starting it is a few percent.
 BATCHES = 20
 SECONDS = 170.0
+TURNS = Turns(rounds=5, steps=1, untimed=0)
 
 
 def run(
     workload: Workload = W,
     names: tuple[str, ...] = tuple(OPTIMIZERS),
-    turns: Turns = Turns(rounds=5, steps=1, untimed=0),  # noqa: B008
+    turns: Turns = TURNS,
     batches: int = BATCHES,
     seconds: float = SECONDS,
     wait_seconds: float = 20.0,

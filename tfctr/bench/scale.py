@@ -19,13 +19,15 @@ from tfctr.bench.workload import W4, W, Workload
 # memory of a small machine: each holds tables of both sizes.
 _SECOND_HALF_SECONDS = 14.0
 
+TURNS = Turns(rounds=4, steps=16, fewer_steps={"keras": 2})
+
 Samples = dict[tuple[str, str, str, str], list[float]]
 
 
 def run(
     small: Workload = W,
     large: Workload = W4,
-    turns: Turns = Turns(rounds=4, steps=4, fewer_steps={"keras": 2}),  # noqa: B008
+    turns: Turns = TURNS,
     seconds: float = SECONDS,
     wait_seconds: float = 20.0,
 ) -> dict[str, Any]:

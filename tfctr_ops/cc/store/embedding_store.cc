@@ -118,7 +118,6 @@ Status EmbeddingStore::Lookup(const KeyBatch& keys, Executor* executor,
   *ticket =
       std::make_shared<Ticket>(shared_from_this(), keys.n, std::move(batch));
   std::lock_guard<std::mutex> lock(step_mutex_);
-  (*ticket)->is_open_ = true;
   (*ticket)->sequence_ = next_sequence_++;
   (*ticket)->imports_ = imports_;
   ++open_tickets_;

@@ -64,6 +64,7 @@ Status EmbeddingStore::Update(const std::shared_ptr<Ticket>& ticket,
   std::unique_ptr<ResolvedBatch> batch = std::move(ticket->resolved_);
   if (ticket->imports_ != imports_) {
     ReturnBatch(std::move(batch));
+    if (open_tickets_ == 0) FlushLocked(executor);
     *step = step_;
     return Status::Ok();
   }

@@ -23,13 +23,8 @@ int Log2(uint32_t power_of_two) { return __builtin_ctz(power_of_two); }
 }  // namespace
 
 KeyIndex::KeyIndex(Arena* arena) : arena_(arena), free_entries_(32) {
-  directory_.push_back(NewSegment(kFirstCapacity, 0));
-}
-
-KeyIndex::Segment* KeyIndex::NewSegment(uint32_t capacity, uint32_t depth) {
-  auto* segment = reinterpret_cast<Segment*>(arena_->Allocate(sizeof(Segment)));
-  *segment = {capacity - 1, 0, depth, NewEntries(capacity)};
-  return segment;
+  directory_.push_back({NewEntries(kFirstCapacity), kFirstCapacity - 1, 0});
+  loads_.push_back({0, 0});
 }
 
 uint64_t* KeyIndex::NewEntries(uint32_t capacity) {
@@ -44,11 +39,20 @@ uint64_t* KeyIndex::NewEntries(uint32_t capacity) {
   return entries;
 }
 
-void KeyIndex::Place(Segment* segment, uint64_t entry) {
-  uint32_t place = static_cast<uint32_t>(entry >> 32) & segment->mask;
-  while (segment->entries[place] != 0) place = (place + 1) & segment->mask;
-  segment->entries[place] = entry;
-  ++segment->size;
+void KeyIndex::ReserveFree(uint32_t capacity) {
+  std::vector<uint64_t*>& free = free_entries_[Log2(capacity)];
+  free.reserve(free.size() + 1);
+}
+
+void KeyIndex::FreeEntries(uint64_t* entries, uint32_t capacity) {
+  free_entries_[Log2(capacity)].push_back(entries);
+}
+
+void KeyIndex::Place(const Segment& segment, uint64_t entry) {
+  uint32_t place = static_cast<uint32_t>(entry >> 32) & segment.mask;
+  while (segment.entries[place] != 0) place = (place + 1) & segment.mask;
+  segment.entries[place] = entry;
+  ++loads_[segment.number].size;
 }
 
 void KeyIndex::Insert(uint32_t tag, uint32_t slot) {
@@ -58,85 +62,90 @@ void KeyIndex::Insert(uint32_t tag, uint32_t slot) {
 }
 
 void KeyIndex::MakeRoom(uint32_t tag) {
-  Segment* segment = SegmentOf(tag);
-  while (IsFull(segment->size, segment->mask + 1)) {
+  for (;;) {
+    const Segment& segment = SegmentOf(tag);
+    const Load& load = loads_[segment.number];
+    const uint32_t capacity = segment.mask + 1;
+    if (!IsFull(load.size, capacity)) return;
     // Keys chosen to share their tags would not come apart by splitting.
-    if (segment->mask + 1 < kSegmentCapacity || segment->depth == kMaxDepth) {
-      Enlarge(segment);
+    if (capacity < kSegmentCapacity || load.depth == kMaxDepth) {
+      Enlarge(tag);
     } else {
-      Split(segment, tag);
-      segment = SegmentOf(tag);
+      Split(tag);
     }
   }
 }
 
-void KeyIndex::Enlarge(Segment* segment) {
-  const uint32_t capacity = segment->mask + 1;
-  uint64_t* old_entries = segment->entries;
-  free_entries_[Log2(capacity)].reserve(free_entries_[Log2(capacity)].size() +
-                                        1);
-  segment->entries = NewEntries(capacity * 2);
-  segment->mask = capacity * 2 - 1;
-  segment->size = 0;
-  for (uint32_t i = 0; i < capacity; ++i) {
-    if (old_entries[i] != 0) Place(segment, old_entries[i]);
-  }
-  free_entries_[Log2(capacity)].push_back(old_entries);
+void KeyIndex::Point(uint32_t tag, uint32_t depth, const Segment& segment) {
+  const uint64_t range = static_cast<uint64_t>(tag) >> (32 - depth);
+  const uint64_t width = uint64_t{1} << (depth_ - depth);
+  std::fill_n(directory_.begin() + static_cast<int64_t>(range * width), width,
+              segment);
 }
 
-void KeyIndex::Split(Segment* segment, uint32_t tag) {
-  if (segment->depth == depth_) {
-    // Every pointer twice; no segment is touched.
-    std::vector<Segment*> doubled(directory_.size() * 2);
+void KeyIndex::Enlarge(uint32_t tag) {
+  const Segment old = SegmentOf(tag);
+  const uint32_t capacity = old.mask + 1;
+  ReserveFree(capacity);
+  const Segment larger = {NewEntries(capacity * 2), capacity * 2 - 1,
+                          old.number};
+  loads_[old.number].size = 0;
+  for (uint32_t i = 0; i < capacity; ++i) {
+    if (old.entries[i] != 0) Place(larger, old.entries[i]);
+  }
+  Point(tag, loads_[old.number].depth, larger);
+  FreeEntries(old.entries, capacity);
+}
+
+void KeyIndex::Split(uint32_t tag) {
+  if (loads_[SegmentOf(tag).number].depth == depth_) {
+    // Everything twice; no segment is touched.
+    std::vector<Segment> doubled(directory_.size() * 2);
     for (size_t i = 0; i < doubled.size(); ++i) doubled[i] = directory_[i / 2];
     directory_.swap(doubled);
     ++depth_;
   }
-  const uint32_t capacity = segment->mask + 1;
-  const uint32_t depth = segment->depth + 1;
-  uint64_t* old_entries = segment->entries;
+  const Segment old = SegmentOf(tag);
+  const uint32_t capacity = old.mask + 1;
+  const uint32_t depth = loads_[old.number].depth + 1;
   // All that is needed first; then nothing can fail.
-  free_entries_[Log2(capacity)].reserve(free_entries_[Log2(capacity)].size() +
-                                        1);
-  Segment* upper = NewSegment(capacity, depth);
-  segment->entries = NewEntries(capacity);
-  segment->depth = depth;
-  segment->size = 0;
+  ReserveFree(capacity);
+  if (loads_.size() == loads_.capacity()) loads_.reserve(loads_.size() * 2);
+  const Segment upper = {NewEntries(capacity), old.mask,
+                         static_cast<uint32_t>(loads_.size())};
+  const Segment lower = {NewEntries(capacity), old.mask, old.number};
+  loads_[old.number] = {0, depth};
+  loads_.push_back({0, depth});
 
-  // `segment` keeps the half of its range whose new bit is 0.
-  const uint64_t range = static_cast<uint64_t>(tag) >> (32 - (depth - 1));
-  const uint64_t width = uint64_t{1} << (depth_ - depth);
-  const uint64_t first = (range * 2 + 1) * width;
-  std::fill_n(directory_.begin() + static_cast<int64_t>(first), width, upper);
-
+  const uint64_t new_bit = uint64_t{1} << (32 - depth);
+  Point(static_cast<uint32_t>(tag & ~new_bit), depth, lower);
+  Point(static_cast<uint32_t>(tag | new_bit), depth, upper);
   for (uint32_t i = 0; i < capacity; ++i) {
-    const uint64_t entry = old_entries[i];
-    if (entry == 0) continue;
-    const bool goes_up = (entry >> (64 - depth)) & 1;
-    Place(goes_up ? upper : segment, entry);
+    const uint64_t entry = old.entries[i];
+    if (entry != 0) Place((entry >> 32) & new_bit ? upper : lower, entry);
   }
-  free_entries_[Log2(capacity)].push_back(old_entries);
+  FreeEntries(old.entries, capacity);
 }
 
 void KeyIndex::Erase(uint32_t tag, uint32_t slot) {
-  Segment* segment = SegmentOf(tag);
+  const Segment segment = SegmentOf(tag);
   const uint64_t wanted = (static_cast<uint64_t>(tag) << 32) | (slot + 1);
-  uint32_t hole = tag & segment->mask;
-  while (segment->entries[hole] != wanted) hole = (hole + 1) & segment->mask;
+  uint32_t hole = tag & segment.mask;
+  while (segment.entries[hole] != wanted) hole = (hole + 1) & segment.mask;
   // Close the hole: pull back every later entry of the run that may stand here,
   // so that searches still end at the first empty place.
   for (uint32_t next = hole;;) {
-    next = (next + 1) & segment->mask;
-    const uint64_t entry = segment->entries[next];
+    next = (next + 1) & segment.mask;
+    const uint64_t entry = segment.entries[next];
     if (entry == 0) break;
-    const uint32_t home = static_cast<uint32_t>(entry >> 32) & segment->mask;
-    if (((next - home) & segment->mask) >= ((next - hole) & segment->mask)) {
-      segment->entries[hole] = entry;
+    const uint32_t home = static_cast<uint32_t>(entry >> 32) & segment.mask;
+    if (((next - home) & segment.mask) >= ((next - hole) & segment.mask)) {
+      segment.entries[hole] = entry;
       hole = next;
     }
   }
-  segment->entries[hole] = 0;
-  --segment->size;
+  segment.entries[hole] = 0;
+  --loads_[segment.number].size;
   --size_;
 }
 

@@ -47,13 +47,18 @@ class KeyIndex {
   }
 
  private:
-  // Entries are tag << 32 | slot + 1; zero is empty. The low bits of the tag
-  // choose the place, the high ones the segment.
+  // Where a search goes, by value in the directory: a pointer to it would be
+  // one more load from memory for nearly every key of a batch.
   struct Segment {
-    uint32_t mask;  // Capacity - 1.
-    uint32_t size;
-    uint32_t depth;  // How many high tag bits all its keys share.
+    // tag << 32 | slot + 1; zero is empty. The low bits of the tag choose the
+    // place, the high ones the segment.
     uint64_t* entries;
+    uint32_t mask;    // Capacity - 1.
+    uint32_t number;  // Among loads_.
+  };
+  struct Load {
+    uint32_t size;   // Entries in use.
+    uint32_t depth;  // How many high tag bits all its keys share.
   };
 
  public:
@@ -62,27 +67,25 @@ class KeyIndex {
    public:
     // Starts loading the place where the search for `tag` begins.
     void Prefetch(uint32_t tag) const {
-      const Segment* segment = SegmentOf(tag);
-      __builtin_prefetch(&segment->entries[tag & segment->mask]);
+      const Segment segment = SegmentOf(tag);
+      __builtin_prefetch(&segment.entries[tag & segment.mask]);
     }
     Cursor Find(uint32_t tag) const { return Search(tag, tag); }
 
    private:
     friend class KeyIndex;
-    View(Segment* const* directory, uint32_t depth)
+    View(const Segment* directory, uint32_t depth)
         : directory_(directory), shift_(32 - depth) {}
 
-    Segment* SegmentOf(uint32_t tag) const {
+    const Segment& SegmentOf(uint32_t tag) const {
       return directory_[static_cast<uint64_t>(tag) >> shift_];
     }
     Cursor Search(uint32_t tag, uint32_t place) const {
-      const Segment* segment = SegmentOf(tag);
-      const uint64_t* entries = segment->entries;
-      const uint32_t mask = segment->mask;
+      const Segment segment = SegmentOf(tag);
       Cursor cursor;
       cursor.tag_ = tag;
       for (;; ++place) {
-        const uint64_t entry = entries[place & mask];
+        const uint64_t entry = segment.entries[place & segment.mask];
         if (entry == 0) return cursor;
         if (entry >> 32 == tag) {
           cursor.entry_ = entry;
@@ -92,7 +95,7 @@ class KeyIndex {
       }
     }
 
-    Segment* const* directory_;
+    const Segment* directory_;
     uint32_t shift_;
   };
   View view() const { return View(directory_.data(), depth_); }
@@ -110,17 +113,24 @@ class KeyIndex {
   int64_t size() const { return size_; }
 
  private:
-  Segment* SegmentOf(uint32_t tag) const { return view().SegmentOf(tag); }
+  const Segment& SegmentOf(uint32_t tag) const { return view().SegmentOf(tag); }
 
-  Segment* NewSegment(uint32_t capacity, uint32_t depth);
   uint64_t* NewEntries(uint32_t capacity);
-  void Enlarge(Segment* segment);
-  void Split(Segment* segment, uint32_t tag);
-  static void Place(Segment* segment, uint64_t entry);
+  // Makes room for one more among the free ones, so that FreeEntries cannot
+  // fail.
+  void ReserveFree(uint32_t capacity);
+  void FreeEntries(uint64_t* entries, uint32_t capacity);
+  void Enlarge(uint32_t tag);
+  void Split(uint32_t tag);
+  // Makes every directory entry of a range `segment`: of all tags that share
+  // their first `depth` bits with `tag`.
+  void Point(uint32_t tag, uint32_t depth, const Segment& segment);
+  void Place(const Segment& segment, uint64_t entry);
 
   Arena* const arena_;
   uint32_t depth_ = 0;
-  std::vector<Segment*> directory_;  // 2^depth_ pointers; segments repeat.
+  std::vector<Segment> directory_;  // 2^depth_ of them; segments repeat.
+  std::vector<Load> loads_;         // Of each segment.
   std::vector<std::vector<uint64_t*>> free_entries_;  // By log2(capacity).
   int64_t size_ = 0;
 };

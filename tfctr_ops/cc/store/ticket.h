@@ -68,7 +68,6 @@ class Ticket {
   const int64_t num_keys_;
   // Guarded by the store's step_mutex_:
   std::unique_ptr<ResolvedBatch> resolved_;  // Null once it has reported.
-  bool is_open_ = false;
   int64_t sequence_ = 0;  // Tickets are numbered as they are given out.
   int64_t imports_ = 0;   // Of the store, when it was given out.
 };
