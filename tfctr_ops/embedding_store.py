@@ -1,7 +1,7 @@
 """`EmbeddingStore`: the Python handle of the native embedding store."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -14,6 +14,8 @@ EVICTION_POLICIES = ("none", "clock")
 
 class MemoryBudget:
     """Bounds the bytes of rows that the stores it is given to keep in memory.
+
+    A batch that needs more than fits is held all the same while it is trained.
 
     Args:
         limit_bytes: Integer, or `None` for no limit.
@@ -51,7 +53,14 @@ class StoreConfig:
             seed of the feature determines the first weights of a row.
         default_row: Tuple of `dim` floats: what keys read that were never updated.
         eviction_policy: String. `"none"`: new keys are an error once the budget is used
-            up. `"clock"`: rows leave that were not used lately, with what they learned.
+            up. `"clock"`: rows leave memory that were not trained lately, with what
+            they learned unless there is an `ssd_directory`.
+        ssd_directory: String. Where rows go that leave memory; each store uses a
+            directory of its own in it. `None`: nowhere.
+        ssd_limit_bytes: Integer. How many bytes the store may use there. `None` means
+            no limit.
+        direct_reads: Boolean. Whether rows are read past the page cache of the system,
+            which then holds none of them.
         skip_bad_gradients: Boolean. Whether a step whose gradient is NaN, infinite or
             beyond 1e12 is skipped and counted, instead of being an error.
         num_threads: Integer. How many threads work on a batch; 0 means all intra-op
@@ -71,6 +80,9 @@ class StoreConfig:
     feature_seeds: tuple[int, ...]
     default_row: tuple[float, ...]
     eviction_policy: str = "none"
+    ssd_directory: str | None = None
+    ssd_limit_bytes: int | None = None
+    direct_reads: bool = False
     skip_bad_gradients: bool = False
     num_threads: int = 0
 
@@ -93,6 +105,11 @@ class StoreConfig:
             raise ValueError(
                 f"`eviction_policy` must be one of {known}. "
                 f"Received: eviction_policy={self.eviction_policy!r}."
+            )
+        if self.ssd_directory is not None and self.eviction_policy == "none":
+            raise ValueError(
+                "With an `ssd_directory`, `eviction_policy` says which rows go there. "
+                "Received: eviction_policy='none'. Say 'clock'."
             )
         if self.num_threads < 0:
             raise ValueError(
@@ -176,6 +193,11 @@ class EmbeddingStore:
                 num_threads=config.num_threads,
                 skip_bad_gradients=config.skip_bad_gradients,
                 eviction_policy=config.eviction_policy,
+                ssd_directory=config.ssd_directory or "",
+                ssd_limit_bytes=-1
+                if config.ssd_limit_bytes is None
+                else config.ssd_limit_bytes,
+                direct_reads=config.direct_reads,
                 initializer=config.initializer.kind,
                 initializer_location=config.initializer.location,
                 initializer_scale=config.initializer.scale,
@@ -236,6 +258,20 @@ class EmbeddingStore:
             self._handle, ids, features, expected_step, dim=self.config.dim
         )
 
+    def prefetch(self, ids: tf.Tensor, features: tf.Tensor) -> Any:
+        """Brings rows from disk up into memory, for a lookup to come.
+
+        Changes no result. Other calls go on while the disk is read.
+
+        Args:
+            ids: int64 `(n,)`.
+            features: int32 `(p,)`.
+
+        Returns:
+            In a graph, the operation; else nothing.
+        """
+        return self._ops.tfctr_embedding_store_prefetch(self._handle, ids, features)
+
     def update(
         self, ticket: tf.Tensor, gradients: tf.Tensor, learning_rate: tf.Tensor | float
     ) -> tf.Tensor:
@@ -273,7 +309,7 @@ class EmbeddingStore:
         self._ops.tfctr_embedding_store_write(self._handle, ids, features, weights)
 
     def remove(self, ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
-        """Removes keys and returns how many were there, an int64 scalar.
+        """Removes keys and returns how many of them were ever trained or written.
 
         Args:
             ids: int64 `(n,)`.
@@ -303,9 +339,11 @@ class EmbeddingStore:
     def stats(self) -> dict[str, int]:
         """Returns counts of what the store holds and did.
 
-        `rows` in memory, of which `known_rows` were ever updated or written;
-        `row_bytes` of one row; `memory_bytes` of rows, index and what is reserved for
-        them; `evicted_rows`; `skipped_updates` for a bad gradient; and the `step`.
+        `rows` in memory; `known_rows` that were ever updated or written, wherever they
+        are; `row_bytes` of one row; `memory_bytes` of rows, index and what is reserved
+        for them; `evicted_rows` that left memory; `skipped_updates` for a bad gradient;
+        the `step`; `rows_on_disk_only`; `disk_bytes`; and how many `rows_read` from
+        disk and `rows_written` there.
         """
         names = (
             "rows",
@@ -315,6 +353,10 @@ class EmbeddingStore:
             "evicted_rows",
             "skipped_updates",
             "step",
+            "rows_on_disk_only",
+            "disk_bytes",
+            "rows_read",
+            "rows_written",
         )
         values = self._ops.tfctr_embedding_store_stats(self._handle).numpy().tolist()
         return dict(zip(names, values, strict=True))

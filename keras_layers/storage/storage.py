@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,12 +73,19 @@ class Table(abc.ABC):
         """Returns the weights `(n, dim)`; never updated keys read the default row."""
 
     @abc.abstractmethod
+    def prefetch(self, ids: tf.Tensor, features: tf.Tensor) -> Any:
+        """Starts bringing rows up for a lookup to come; changes no result.
+
+        Returns the operation in a graph, else nothing.
+        """
+
+    @abc.abstractmethod
     def write(self, ids: tf.Tensor, features: tf.Tensor, weights: tf.Tensor) -> None:
         """Sets weights, inserting unseen keys; of equal keys, the last wins."""
 
     @abc.abstractmethod
     def remove(self, ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
-        """Removes keys and returns how many were there."""
+        """Removes keys and returns how many were ever updated or written."""
 
     @abc.abstractmethod
     def export(self, batch_size: int) -> Iterator[tuple[Keys, Vectors]]:

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,21 +25,33 @@ _FIRST_CAPACITY, _CAPACITY = 64, 2048
 
 @keras.saving.register_keras_serializable(package="tfctr")
 class TieredStorage(Storage):
-    """Keeps rows in memory.
+    """Keeps rows in memory, and on SSD those that have no place there.
 
-    Layers that are given the same object share its budget.
+    Layers that are given the same object share its memory budget. Results do not
+    depend on any of the arguments, unless rows are evicted without an SSD.
 
     Args:
-        ram: Bytes of rows in memory: an integer, or a string such as `"4GB"`. The index
-            comes on top, 10 to 20 bytes a key. `None` means no limit.
-        eviction_policy: String. What a full budget does: `"none"` raises an error that
-            names the remedies; `"clock"` lets rows leave that were not used lately, and
-            with them what they learned.
+        ram: Bytes of rows in memory: an integer, or a string such as `"4GB"`. A batch
+            that needs more is held all the same while it is trained. The index comes on
+            top, for rows on SSD too: 10 to 20 bytes a key from about a million keys on,
+            and a few MB for any table. `None` means no limit.
+        ssd: String or path. Directory on a fast disk; it is made if need be. Each table
+            uses a locked directory of its own in it, which is gone when the table is:
+            this is scratch space, and what shall last belongs into a checkpoint.
+            `None`: rows live in memory only.
+        ssd_limit: Bytes that a table may use in `ssd`, at least about twice its rows.
+            `None` means no limit.
+        eviction_policy: String. Without `ssd`, what a full budget does: `"none"` raises
+            an error that names the remedies; `"clock"` lets rows leave that were not
+            trained lately, and with them what they learned. With `ssd`, which rows go
+            there: `"clock"`. `None` chooses.
+        direct_reads: Boolean. Whether `ssd` is read past the page cache of the system,
+            which otherwise holds the rows read last in all memory that nobody uses.
         num_threads: Integer. How many threads work on a batch; 0 means all intra-op
-            threads of TensorFlow. Results do not depend on it.
+            threads of TensorFlow.
 
     Raises:
-        ValueError: If an argument is out of range.
+        ValueError: If an argument is out of range, or does not go with the others.
 
     Example:
 
@@ -49,10 +62,13 @@ class TieredStorage(Storage):
     def __init__(
         self,
         ram: int | str | None = None,
-        eviction_policy: str = "none",
+        ssd: str | os.PathLike[str] | None = None,
+        ssd_limit: int | str | None = None,
+        eviction_policy: str | None = None,
+        direct_reads: bool = False,
         num_threads: int = 0,
     ) -> None:
-        if eviction_policy not in ("none", "clock"):
+        if eviction_policy not in (None, "none", "clock"):
             raise ValueError(
                 "`eviction_policy` must be one of 'none', 'clock'. "
                 f"Received: eviction_policy={eviction_policy!r}."
@@ -62,9 +78,31 @@ class TieredStorage(Storage):
                 "`num_threads` must not be negative. "
                 f"Received: num_threads={num_threads}."
             )
+        if ssd is None and (ssd_limit is not None or direct_reads):
+            raise ValueError(
+                "`ssd_limit` and `direct_reads` go with `ssd`, the directory. "
+                f"Received: ssd=None, ssd_limit={ssd_limit!r}, "
+                f"direct_reads={direct_reads}."
+            )
+        if ssd is not None and ram is None:
+            raise ValueError(
+                "With `ssd`, `ram` must say how many bytes of rows stay in memory: "
+                "without a limit, none would ever leave. Received: ram=None."
+            )
+        if ssd is not None and eviction_policy == "none":
+            raise ValueError(
+                "With `ssd`, `eviction_policy` says which rows go there. Received: "
+                "eviction_policy='none'. Leave it out, or say 'clock'."
+            )
         self._ram = ram
         self._ram_bytes = None if ram is None else parse_bytes("ram", ram)
+        self._ssd = None if ssd is None else os.fspath(ssd)
+        self._ssd_limit = ssd_limit
+        self._ssd_limit_bytes = (
+            None if ssd_limit is None else parse_bytes("ssd_limit", ssd_limit)
+        )
         self._eviction_policy = eviction_policy
+        self._direct_reads = direct_reads
         self._num_threads = num_threads
 
     @functools.cached_property
@@ -85,18 +123,26 @@ class TieredStorage(Storage):
         chunk_bytes = _CHUNK_BYTES
         if self._ram_bytes is not None:
             chunk_bytes = min(chunk_bytes, self._ram_bytes // _NUM_SHARDS // 8)
-        keys = num_keys / _NUM_SHARDS
-        shard_bytes = _index_bytes(keys) + _rows_bytes(keys, row_bytes, chunk_bytes)
+        in_ram, ssd_bytes = num_keys, 0
+        if self._ssd is not None and self._ram_bytes is not None:
+            in_ram = min(num_keys, self._ram_bytes // row_bytes)
+            # Segments are compacted when they are half stale.
+            ssd_bytes = 2 * (num_keys - in_ram) * row_bytes
+        keys, rows = num_keys / _NUM_SHARDS, in_ram / _NUM_SHARDS
+        shard_bytes = _index_bytes(keys) + _rows_bytes(rows, row_bytes, chunk_bytes)
         ram_bytes = round(_NUM_SHARDS * shard_bytes)
-        return Forecast(num_keys, row_bytes, ram_bytes, ssd_bytes=0)
+        return Forecast(num_keys, row_bytes, ram_bytes, ssd_bytes)
 
     def describe(self) -> str:
-        return "ram"
+        return "ram" if self._ssd is None else "ram_ssd"
 
     def get_config(self) -> dict[str, Any]:
         return {
             "ram": self._ram,
+            "ssd": self._ssd,
+            "ssd_limit": self._ssd_limit,
             "eviction_policy": self._eviction_policy,
+            "direct_reads": self._direct_reads,
             "num_threads": self._num_threads,
         }
 
@@ -118,7 +164,11 @@ class TieredStorage(Storage):
             initializer=config.row_initializer(),
             feature_seeds=tuple(feature_seeds),
             default_row=config.default_row or (0.0,) * config.dim,
-            eviction_policy=self._eviction_policy,
+            eviction_policy=self._eviction_policy
+            or ("none" if self._ssd is None else "clock"),
+            ssd_directory=self._ssd,
+            ssd_limit_bytes=self._ssd_limit_bytes,
+            direct_reads=self._direct_reads,
             skip_bad_gradients=config.bad_gradients == "skip",
             num_threads=self._num_threads,
         )
@@ -144,6 +194,9 @@ class TieredTable(Table):
         self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor | int = -1
     ) -> tf.Tensor:
         return self._store.read(ids, features, expected_step)
+
+    def prefetch(self, ids: tf.Tensor, features: tf.Tensor) -> Any:
+        return self._store.prefetch(ids, features)
 
     def write(self, ids: tf.Tensor, features: tf.Tensor, weights: tf.Tensor) -> None:
         self._store.write(ids, features, weights)

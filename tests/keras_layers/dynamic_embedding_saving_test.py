@@ -271,7 +271,7 @@ def features(kind):
 
 @pytest.mark.parametrize("kind", ["table", "bag", "strings", "dict", "one optimizer"])
 def test_the_configuration_is_json_and_comes_back(kind):
-    storage = TieredStorage("1GB", "clock", 2)
+    storage = TieredStorage("1GB", eviction_policy="clock", num_threads=2)
     layer = DynamicEmbedding(features(kind), storage, save_limit="3GB", name="x")
     text = json.dumps(keras.saving.serialize_keras_object(layer))
     again = keras.saving.deserialize_keras_object(json.loads(text))

@@ -71,8 +71,9 @@ class Pair:
         self.store, self.model = self.make(), Model(default)
 
     def run(self, operations):
-        names = ["train", "read", "write", "remove", "move"]
-        for name in self.rng.choice(names, operations, p=[0.5, 0.2, 0.15, 0.1, 0.05]):
+        names = ["train", "read", "write", "remove", "move", "prefetch"]
+        odds = [0.5, 0.15, 0.1, 0.1, 0.05, 0.1]
+        for name in self.rng.choice(names, operations, p=odds):
             getattr(self, name)()
             if self.evicts:
                 self.forget_evicted()
@@ -122,11 +123,14 @@ class Pair:
 
     def remove(self):
         tensors, pairs = self.keys()
-        rows = self.store.stats()["rows"]
+        known = self.store.stats()["known_rows"]
         removed = int(self.store.remove(*tensors))
-        assert removed == rows - self.store.stats()["rows"]
-        # The store also removes rows that were only looked up.
-        assert self.model.remove(pairs) <= removed
+        assert removed == known - self.store.stats()["known_rows"]
+        assert removed == self.model.remove(pairs)
+
+    def prefetch(self):
+        tensors, _ = self.keys()
+        self.store.prefetch(*tensors)
 
     def move(self):
         """Goes on with a copy of the store."""
@@ -162,6 +166,31 @@ BUDGETS = {
     "clock": {"limit_bytes": 300 * ROW, "eviction_policy": "clock"},
     "clock, below a batch": {"limit_bytes": 5 * ROW, "eviction_policy": "clock"},
 }
+# Over an SSD tier, no row is ever lost, however few fit into memory.
+SSD_BUDGETS = {"10 %": 100 * ROW, "1 %": 10 * ROW, "none": 0, "all": 10_000 * ROW}
+
+
+def over_ssd(tmp_path, budget):
+    return {
+        "limit_bytes": SSD_BUDGETS[budget],
+        "eviction_policy": "clock",
+        "ssd_directory": str(tmp_path),
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("budget", SSD_BUDGETS)
+def test_a_store_over_ssd_behaves_as_a_dict(make_store, tmp_path, budget, seed):
+    Pair(make_store, seed, False, **over_ssd(tmp_path, budget)).run(120)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 110))
+@pytest.mark.parametrize("budget", SSD_BUDGETS)
+def test_a_store_over_ssd_behaves_as_a_dict_for_long(
+    make_store, tmp_path, budget, seed
+):
+    Pair(make_store, seed, False, **over_ssd(tmp_path, budget)).run(2000)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -13,12 +13,18 @@ import tensorflow as tf
 from keras_layers import TableConfig, TieredStorage
 from tfctr_ops import Rows, SparseOptimizer
 
-# One line per storage and variant. None of them runs full here.
+# One line per storage and variant. None of them loses rows here.
 STORAGES = {
-    "tiered": lambda: TieredStorage(),
-    "tiered, one thread": lambda: TieredStorage(num_threads=1),
-    "tiered, with a budget": lambda: TieredStorage(ram="64MB"),
-    "tiered, with clock eviction": lambda: TieredStorage("64MB", "clock"),
+    "tiered": lambda _: TieredStorage(),
+    "tiered, one thread": lambda _: TieredStorage(num_threads=1),
+    "tiered, with a budget": lambda _: TieredStorage(ram="64MB"),
+    "tiered, with clock eviction": lambda _: TieredStorage(
+        "64MB", eviction_policy="clock"
+    ),
+    "tiered, over SSD": lambda directory: TieredStorage("2KB", directory),
+    "tiered, over SSD, direct reads": lambda directory: TieredStorage(
+        "2KB", directory, "8MB", direct_reads=True
+    ),
 }
 # One line per kind of update.
 RULES = {
@@ -36,8 +42,8 @@ DEFAULT = (1.0, 2.0, 3.0)
 
 
 @pytest.fixture(params=STORAGES)
-def storage(request):
-    return STORAGES[request.param]()
+def storage(request, tmp_path):
+    return STORAGES[request.param](tmp_path)
 
 
 def open_table(storage, rule="adagrad", **options):
@@ -477,10 +483,13 @@ def test_every_count_is_told(storage):
     lookup(table, [(0, 123456789)])
     stats = table.stats()
     assert stats["known_rows"] == table.size() == len(set(some_keys(100)))
-    assert stats["rows"] == stats["known_rows"] + 1
+    # Over SSD, a row that was never trained may have left without a trace.
+    rows = stats["rows"] + stats["rows_on_disk_only"]
+    assert rows - stats["known_rows"] in ({0, 1} if stats["disk_bytes"] else {1})
     assert stats["memory_bytes"] >= stats["rows"] * stats["row_bytes"]
     assert stats["row_bytes"] >= 4 * 2 * DIM
-    assert (stats["step"], stats["evicted_rows"], stats["skipped_updates"]) == (1, 0, 0)
+    assert (stats["step"], stats["skipped_updates"]) == (1, 0)
+    assert stats["evicted_rows"] >= stats["rows_on_disk_only"]
 
 
 # The recipe.
@@ -513,8 +522,8 @@ def test_the_forecast_knows_the_bytes_of_a_row(storage, rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_results_do_not_depend_on_the_storage(rule):
-    tables = [open_table(make(), rule) for make in STORAGES.values()]
+def test_results_do_not_depend_on_the_storage(rule, tmp_path):
+    tables = [open_table(make(tmp_path), rule) for make in STORAGES.values()]
     for number, table in itertools.product(range(3), tables):
         # Enough keys for the store to share them among threads.
         step(table, some_keys(5000, number), some_gradients(5000, number))

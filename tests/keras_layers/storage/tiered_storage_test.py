@@ -46,6 +46,21 @@ def read(table, ids):
             "eviction_policy='lru'.",
         ),
         (
+            {"ssd_limit": "1GB"},
+            "`ssd_limit` and `direct_reads` go with `ssd`, the directory. Received: "
+            "ssd=None, ssd_limit='1GB', direct_reads=False.",
+        ),
+        (
+            {"ssd": "d"},
+            "With `ssd`, `ram` must say how many bytes of rows stay in memory: without "
+            "a limit, none would ever leave. Received: ram=None.",
+        ),
+        (
+            {"ram": 1, "ssd": "d", "eviction_policy": "none"},
+            "With `ssd`, `eviction_policy` says which rows go there. Received: "
+            "eviction_policy='none'. Leave it out, or say 'clock'.",
+        ),
+        (
             {"num_threads": -1},
             "`num_threads` must not be negative. Received: num_threads=-1.",
         ),
@@ -57,14 +72,25 @@ def test_arguments_out_of_range_are_refused(options, message):
 
 
 def test_the_configuration_holds_every_argument():
-    options = {"ram": "1GB", "eviction_policy": "clock", "num_threads": 2}
+    options = {
+        "ram": "1GB",
+        "ssd": "/nvme/tables",
+        "ssd_limit": "20GB",
+        "eviction_policy": "clock",
+        "direct_reads": True,
+        "num_threads": 2,
+    }
     assert TieredStorage(**options).get_config() == options
     assert TieredStorage().get_config() == {
         "ram": None,
-        "eviction_policy": "none",
+        "ssd": None,
+        "ssd_limit": None,
+        "eviction_policy": None,
+        "direct_reads": False,
         "num_threads": 0,
     }
     assert TieredStorage().describe() == "ram"
+    assert TieredStorage(**options).describe() == "ram_ssd"
 
 
 # A full budget.
@@ -204,7 +230,9 @@ def test_a_batch_beyond_the_budget_is_trained_all_the_same():
 
 def test_eviction_is_the_same_in_every_run_and_for_every_number_of_threads():
     def run(num_threads):
-        storage = TieredStorage(2000 * ROW_BYTES, "clock", num_threads)
+        storage = TieredStorage(
+            2000 * ROW_BYTES, eviction_policy="clock", num_threads=num_threads
+        )
         table, rng = open_table(storage), np.random.default_rng(0)
         for _ in range(20):
             step(table, rng.zipf(1.1, size=4000) % 5000)

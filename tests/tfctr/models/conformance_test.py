@@ -30,7 +30,10 @@ VECTORS = {
     "rowwise_adam": lambda: DynamicTables(RowwiseAdam(0.02)),
     "sparse_optimizer": lambda: DynamicTables(SparseOptimizer("ftrl", 0.1)),
     "storage": lambda: DynamicTables(
-        keras.optimizers.SGD(0.1), TieredStorage("1MB", "clock"), "random_normal", 3
+        keras.optimizers.SGD(0.1),
+        TieredStorage("1MB", eviction_policy="clock"),
+        "random_normal",
+        3,
     ),
 }
 # One line per model: its class, and the arguments beside features and vectors.

@@ -195,7 +195,10 @@ class StoreModel {
     EndStep();
     int64_t removed = 0;
     for (size_t i = 0; i < keys.ids.size(); ++i) {
-      removed += static_cast<int64_t>(rows_.erase(keys[i]));
+      const auto it = rows_.find(keys[i]);
+      if (it == rows_.end()) continue;
+      removed += it->second.known;
+      rows_.erase(it);
     }
     return removed;
   }

@@ -105,8 +105,10 @@ class TestStore {
   explicit TestStore(StoreOptions options,
                      std::shared_ptr<MemoryBudget> budget = NoLimit(),
                      Executor* executor = SerialOne())
-      : store_(EmbeddingStore::Create(std::move(options), std::move(budget))),
-        executor_(executor) {}
+      : executor_(executor) {
+    CHECK_OK(
+        EmbeddingStore::Create(std::move(options), std::move(budget), &store_));
+  }
 
   EmbeddingStore& operator*() const { return *store_; }
   EmbeddingStore* operator->() const { return store_.get(); }

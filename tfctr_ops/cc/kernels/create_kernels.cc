@@ -53,9 +53,10 @@ class EmbeddingStoreOp : public tf::OpKernel {
     tf::core::RefCountPtr<BudgetResource> budget;
     OP_REQUIRES_OK(
         ctx, tf::LookupResource(ctx, tf::HandleFromInput(ctx, 0), &budget));
-    OutputHandle(
-        ctx, new StoreResource(EmbeddingStore::Create(options_, budget->budget),
-                               num_threads_));
+    std::shared_ptr<EmbeddingStore> store;
+    OP_REQUIRES_OK(ctx, ToTensorFlow(EmbeddingStore::Create(
+                            options_, budget->budget, &store)));
+    OutputHandle(ctx, new StoreResource(std::move(store), num_threads_));
   }
 
  private:
@@ -73,6 +74,11 @@ class EmbeddingStoreOp : public tf::OpKernel {
     TF_RETURN_IF_ERROR(
         ctx->GetAttr("skip_bad_gradients", &options_.skip_bad_gradients));
     TF_RETURN_IF_ERROR(ctx->GetAttr("eviction_policy", &eviction));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("ssd_directory", &options_.ssd.directory));
+    TF_RETURN_IF_ERROR(
+        ctx->GetAttr("ssd_limit_bytes", &options_.ssd.limit_bytes));
+    TF_RETURN_IF_ERROR(
+        ctx->GetAttr("direct_reads", &options_.ssd.direct_reads));
     TF_RETURN_IF_ERROR(ctx->GetAttr("initializer", &initializer));
     TF_RETURN_IF_ERROR(
         ctx->GetAttr("initializer_location", &options_.initializer.location));
@@ -130,6 +136,12 @@ class EmbeddingStoreOp : public tf::OpKernel {
       return absl::InvalidArgumentError(
           absl::StrCat("`shard_bits` must not be above ", kMaxShardBits,
                        ". Received: shard_bits=", options_.shard_bits, "."));
+    }
+    if (!options_.ssd.directory.empty() &&
+        options_.eviction_policy == EvictionPolicy::kNone) {
+      return absl::InvalidArgumentError(
+          "A store with an `ssd_directory` needs an `eviction_policy`. "
+          "Received: eviction_policy='none'.");
     }
     if (options_.feature_seeds.size() > static_cast<size_t>(kMaxFeatures)) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -107,6 +107,10 @@ absl::Status ToTensorFlow(const Status& status) {
       return absl::FailedPreconditionError(status.message());
     case StatusCode::kResourceExhausted:
       return absl::ResourceExhaustedError(status.message());
+    case StatusCode::kUnavailable:
+      return absl::UnavailableError(status.message());
+    case StatusCode::kDataLoss:
+      return absl::DataLossError(status.message());
   }
   return absl::InternalError(status.message());
 }

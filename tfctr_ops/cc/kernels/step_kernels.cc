@@ -66,6 +66,19 @@ class LookupOp final : public StoreKernel {
   }
 };
 
+class PrefetchOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
+    KeyBatch keys;
+    TF_RETURN_IF_ERROR(KeysFromInputs(ctx, 1, &keys));
+    return ToTensorFlow(store->Prefetch(keys, executor));
+  }
+};
+
 class ReadOp final : public StoreKernel {
  public:
   using StoreKernel::StoreKernel;
@@ -142,6 +155,8 @@ class UpdateOp final : public StoreKernel {
 
 REGISTER_KERNEL_BUILDER(
     Name("Tfctr>EmbeddingStoreLookup").Device(tf::DEVICE_CPU), LookupOp);
+REGISTER_KERNEL_BUILDER(
+    Name("Tfctr>EmbeddingStorePrefetch").Device(tf::DEVICE_CPU), PrefetchOp);
 REGISTER_KERNEL_BUILDER(Name("Tfctr>EmbeddingStoreRead").Device(tf::DEVICE_CPU),
                         ReadOp);
 REGISTER_KERNEL_BUILDER(

@@ -50,6 +50,9 @@ REGISTER_OP("Tfctr>EmbeddingStore")
     .Attr("shard_bits: int >= 0 = 6")
     .Attr("skip_bad_gradients: bool = false")
     .Attr("eviction_policy: {'none', 'clock'} = 'none'")
+    .Attr("ssd_directory: string = ''")
+    .Attr("ssd_limit_bytes: int = -1")
+    .Attr("direct_reads: bool = false")
     .Attr("initializer: {'constant', 'uniform', 'normal', 'truncated_normal'}")
     .Attr("initializer_location: float")
     .Attr("initializer_scale: float")
@@ -80,6 +83,9 @@ num_threads: How many threads work on a batch; 0 means all intra-op threads.
 shard_bits: The store has 2^shard_bits shards.
 skip_bad_gradients: Whether a step with a bad gradient is skipped, or an error.
 eviction_policy: What happens when the budget is used up.
+ssd_directory: Where rows go that leave memory; '' means they are gone.
+ssd_limit_bytes: How many bytes of it may be used; -1 means no limit.
+direct_reads: Whether it is read past the page cache of the system.
 initializer: Law of the initial weights.
 initializer_location: The constant, the least value or the mean.
 initializer_scale: The range or the standard deviation.
@@ -114,6 +120,23 @@ expected_step: How many updates the caller believes the store has seen; any
   other number is an error. -1 if it has no belief.
 rows: Weights, shape `(n, dim)`.
 ticket: What `EmbeddingStoreUpdate` needs; scalar.
+)doc");
+
+REGISTER_OP("Tfctr>EmbeddingStorePrefetch")
+    .Input("store: resource")
+    .Input("ids: int64")
+    .Input("features: int32")
+    .SetIsStateful()  // Without outputs, it would be dropped.
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle ids;
+      return CheckKeys(c, 1, &ids);
+    })
+    .Doc(R"doc(
+Brings rows from disk up into memory, for a lookup to come. Changes no result.
+
+store: Handle from `EmbeddingStore`.
+ids: Ids, shape `(n,)`.
+features: Features, shape `(p,)`, as for `EmbeddingStoreLookup`.
 )doc");
 
 REGISTER_OP("Tfctr>EmbeddingStoreRead")
@@ -264,7 +287,7 @@ REGISTER_OP("Tfctr>EmbeddingStoreStats")
     .Output("stats: int64")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      c->set_output(0, c->Vector(7));
+      c->set_output(0, c->Vector(11));
       return absl::OkStatus();
     })
     .Doc(R"doc(
@@ -272,7 +295,7 @@ Counts what the store holds and did.
 
 store: Handle from `EmbeddingStore`.
 stats: rows, known_rows, row_bytes, memory_bytes, evicted_rows, skipped_updates,
-  step.
+  step, rows_on_disk_only, disk_bytes, rows_read, rows_written.
 )doc");
 
 }  // namespace tfctr

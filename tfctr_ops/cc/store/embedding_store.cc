@@ -24,27 +24,60 @@ int64_t ChunkBytes(const MemoryBudget& budget, int64_t num_shards) {
 
 Ticket::~Ticket() { store_->CloseTicket(this); }
 
-std::shared_ptr<EmbeddingStore> EmbeddingStore::Create(
-    StoreOptions options, std::shared_ptr<MemoryBudget> budget) {
-  return std::shared_ptr<EmbeddingStore>(
-      new EmbeddingStore(std::move(options), std::move(budget)));
+Status EmbeddingStore::Create(StoreOptions options,
+                              std::shared_ptr<MemoryBudget> budget,
+                              std::shared_ptr<EmbeddingStore>* store) {
+  std::unique_ptr<SsdTier> ssd;
+  if (!options.ssd.directory.empty()) {
+    options.ssd.ram_bytes = budget->limit_bytes();
+    const RowLayout layout(options.dim,
+                           options.optimizer.NumSlotFloats(options.dim));
+    const int64_t num_shards = int64_t{1} << options.shard_bits;
+    const int64_t least = SsdTier::MinLimitBytes(layout, num_shards);
+    if (options.ssd.limit_bytes >= 0 && options.ssd.limit_bytes < least) {
+      return Status::InvalidArgument(
+          "Table '" + options.name + "' needs an `ssd_limit` of at least " +
+          std::to_string(least) + " bytes. Received: ssd_limit=" +
+          std::to_string(options.ssd.limit_bytes) + ".");
+    }
+    Status status = SsdTier::Open(options.ssd, layout, num_shards, &ssd);
+    if (!status.ok()) return status;
+  }
+  store->reset(new EmbeddingStore(std::move(options), std::move(budget),
+                                  std::move(ssd)));
+  return Status::Ok();
 }
 
 EmbeddingStore::EmbeddingStore(StoreOptions options,
-                               std::shared_ptr<MemoryBudget> budget)
+                               std::shared_ptr<MemoryBudget> budget,
+                               std::unique_ptr<SsdTier> ssd)
     : options_(std::move(options)),
       layout_(options_.dim, options_.optimizer.NumSlotFloats(options_.dim)),
       kernels_(BestRowKernels()),
-      budget_(std::move(budget)) {
+      budget_(std::move(budget)),
+      ssd_(std::move(ssd)) {
   const int64_t num_shards = int64_t{1} << options_.shard_bits;
   const int64_t chunk_bytes = ChunkBytes(*budget_, num_shards);
   for (int64_t s = 0; s < num_shards; ++s) {
-    shards_.push_back(
-        std::make_unique<Shard>(options_, layout_, chunk_bytes, &arena_));
+    shards_.push_back(std::make_unique<Shard>(options_, layout_, chunk_bytes, s,
+                                              &arena_, ssd_.get()));
   }
+  if (ssd_ == nullptr) return;
+  background_ = std::make_unique<BackgroundThread>();
+  is_stale_.reset(new std::atomic<bool>[static_cast<size_t>(num_shards)]());
+  ssd_->set_on_stale([this](int64_t s) {
+    if (closes_ || is_stale_[static_cast<size_t>(s)].exchange(true)) return;
+    background_->Add([this, s] {
+      is_stale_[static_cast<size_t>(s)] = false;
+      while (!closes_ && CompactShard(s, /*any=*/false)) {
+      }
+    });
+  });
 }
 
 EmbeddingStore::~EmbeddingStore() {
+  closes_ = true;
+  FinishBackground();
   int64_t rows = 0;
   for (const auto& shard : shards_) rows += shard->rows().size();
   budget_->Release(rows * layout_.row_bytes());
@@ -89,26 +122,45 @@ Status EmbeddingStore::Partition(const KeyBatch& keys, Executor* executor,
 
 Status EmbeddingStore::Read(const KeyBatch& keys, Executor* executor,
                             float* rows) {
-  Flush(executor);
+  Status status = Flush(executor);
+  if (!status.ok()) return status;
   std::unique_ptr<ResolvedBatch> batch = TakeBatch();
-  Status status = Partition(keys, executor, batch.get());
+  status = Partition(keys, executor, batch.get());
   if (!status.ok()) return status;
   if (batch->batch.size() < keys.n) {
     std::fill_n(rows, keys.n * layout_.dim(), 0.0f);
   }
+  const auto shards = static_cast<size_t>(ssd_ == nullptr ? 0 : num_shards());
+  std::vector<ShardFetch> fetches(shards);
   ForEachShard(keys.n, executor, [&](int64_t s) {
     const ShardBatch part = batch->OfShard(s);
-    shard(s).Read(part.keys, part.size, rows);
+    if (ssd_ == nullptr) {
+      shard(s).Read(part.keys, part.size, rows, nullptr);
+      return;
+    }
+    std::vector<const PlacedKey*> absent;
+    shard(s).Read(part.keys, part.size, rows, &absent);
+    StartFetch(s, absent, &fetches[static_cast<size_t>(s)]);
   });
+  status = FinishFetch(&fetches, executor);
+  for (const ShardFetch& fetch : fetches) {
+    for (const Shard::DiskCopy& copy : fetch.copies) {
+      if (!status.ok() || !Shard::IsCopyOf(copy)) continue;
+      std::copy_n(RowLayout::Weights(copy.row), layout_.dim(),
+                  rows + copy.key->position * layout_.dim());
+    }
+  }
   ReturnBatch(std::move(batch));
-  return Status::Ok();
+  return status;
 }
 
 Status EmbeddingStore::Lookup(const KeyBatch& keys, Executor* executor,
                               float* rows, std::shared_ptr<Ticket>* ticket) {
-  Flush(executor);
+  Status status = Flush(executor);
+  if (status.ok()) status = CheckDisk();
+  if (!status.ok()) return status;
   std::unique_ptr<ResolvedBatch> batch = TakeBatch();
-  Status status = Partition(keys, executor, batch.get());
+  status = Partition(keys, executor, batch.get());
   if (!status.ok()) return status;
   if (batch->batch.size() < keys.n) {
     std::fill_n(rows, keys.n * layout_.dim(), 0.0f);
@@ -126,11 +178,13 @@ Status EmbeddingStore::Lookup(const KeyBatch& keys, Executor* executor,
 
 Status EmbeddingStore::Resolve(ResolvedBatch* batch, Executor* executor,
                                float* rows) {
-  if (budget_->is_limited()) return ResolveWithinBudget(batch, executor, rows);
+  if (budget_->is_limited() || ssd_ != nullptr) {
+    return ResolveWithinBudget(batch, executor, rows);
+  }
   ForEachShard(batch->batch.size(), executor, [&](int64_t s) {
     ShardBatch part = batch->OfShard(s);
     const int64_t before = shard(s).rows().size();
-    shard(s).Resolve(&part, /*insert=*/true, rows);
+    shard(s).Resolve(&part, rows, /*absent=*/nullptr);
     budget_->ForceReserve((shard(s).rows().size() - before) *
                           layout_.row_bytes());
     batch->num_distinct[static_cast<size_t>(s)] = part.num_distinct;
@@ -139,21 +193,32 @@ Status EmbeddingStore::Resolve(ResolvedBatch* batch, Executor* executor,
   return Status::Ok();
 }
 
-// First every shard looks for its keys; then it is settled, on one thread and
-// in the order of the shards, who may insert and who must evict how many; then
-// they insert. So a full store inserts nothing, and who is evicted does not
-// depend on which thread came first.
-Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
-                                           Executor* executor, float* rows) {
+std::vector<std::unique_lock<std::mutex>> EmbeddingStore::LockShards() {
   std::vector<std::unique_lock<std::mutex>> locks;
   for (const auto& shard : shards_) locks.emplace_back(shard->mutex());
+  return locks;
+}
+
+// First every shard looks for its keys, in memory and on disk; then it is
+// settled, on one thread and in the order of the shards, who may insert and who
+// must evict how many; then they insert. So a full store inserts nothing, and
+// who is evicted does not depend on which thread came first.
+Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
+                                           Executor* executor, float* rows) {
+  const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
   std::vector<ShardBatch> parts;
   for (int64_t s = 0; s < num_shards(); ++s) parts.push_back(batch->OfShard(s));
   std::vector<int64_t> absent(parts.size());
+  std::vector<ShardFetch> fetches(ssd_ == nullptr ? 0 : parts.size());
   executor->ParallelFor(num_shards(), [&](int64_t s) {
     const auto i = static_cast<size_t>(s);
-    absent[i] = shard(s).Resolve(&parts[i], /*insert=*/false, rows);
+    std::vector<const PlacedKey*> keys;
+    shard(s).Resolve(&parts[i], rows, &keys);
+    absent[i] = static_cast<int64_t>(keys.size());
+    if (ssd_ != nullptr) StartFetch(s, keys, &fetches[i]);
   });
+  Status status = FinishFetch(&fetches, executor);
+  if (!status.ok()) return status;
 
   const int64_t row_bytes = layout_.row_bytes();
   const bool evicts = options_.eviction_policy != EvictionPolicy::kNone;
@@ -196,6 +261,7 @@ Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
   executor->ParallelFor(num_shards(), [&](int64_t s) {
     const auto i = static_cast<size_t>(s);
     if (evicts) evicted += shard(s).Evict(must_evict[i], parts[i]);
+    if (ssd_ != nullptr) PromoteAll(s, fetches[i], /*used=*/true);
     if (absent[i] > 0) shard(s).InsertAbsent(&parts[i], rows);
     batch->num_distinct[i] = parts[i].num_distinct;
     batch->generations[i] = shard(s).generation();
@@ -232,17 +298,22 @@ Status EmbeddingStore::Write(const KeyBatch& keys, const float* weights,
         "' takes finite weights only. Received: weights with NaN or infinity. "
         "No row was changed.");
   }
-  Flush(executor);
+  Status status = Flush(executor);
+  if (status.ok()) status = CheckDisk();
+  if (!status.ok()) return status;
   std::unique_ptr<ResolvedBatch> batch = TakeBatch();
-  Status status = Partition(keys, executor, batch.get());
+  status = Partition(keys, executor, batch.get());
   if (!status.ok()) return status;
   status = Resolve(batch.get(), executor, /*rows=*/nullptr);
   if (!status.ok()) return status;
-  ForEachShard(keys.n, executor, [&](int64_t s) {
+  const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
+  // Another thread may have evicted some in between.
+  status = BringBack(*batch, executor);
+  if (!status.ok()) return status;
+  executor->ParallelFor(num_shards(), [&](int64_t s) {
     const ShardBatch part = batch->OfShard(s);
     for (int64_t i = 0; i < part.size; ++i) {
       const PlacedKey& key = part.keys[i];
-      // Found again, since another thread may have evicted it in between.
       uint32_t slot = shard(s).Find(key);
       if (slot == Shard::kNoSlot) {
         slot = shard(s).Insert(key);
@@ -252,25 +323,36 @@ Status EmbeddingStore::Write(const KeyBatch& keys, const float* weights,
                   RowLayout::Weights(shard(s).MakeKnown(slot)));
     }
   });
+  SettleDebt(executor);
   ReturnBatch(std::move(batch));
   return Status::Ok();
 }
 
 Status EmbeddingStore::Remove(const KeyBatch& keys, Executor* executor,
                               int64_t* removed) {
-  Flush(executor);
-  std::unique_ptr<ResolvedBatch> batch = TakeBatch();
-  Status status = Partition(keys, executor, batch.get());
+  Status status = Flush(executor);
   if (!status.ok()) return status;
-  std::atomic<int64_t> count{0};
-  ForEachShard(keys.n, executor, [&](int64_t s) {
+  std::unique_ptr<ResolvedBatch> batch = TakeBatch();
+  status = Partition(keys, executor, batch.get());
+  if (!status.ok()) return status;
+  const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
+  // A key on disk is known for sure only when its row has been read.
+  status = BringBack(*batch, executor);
+  if (!status.ok()) return status;
+  std::atomic<int64_t> known{0};
+  std::atomic<int64_t> freed{0};
+  executor->ParallelFor(num_shards(), [&](int64_t s) {
     const ShardBatch part = batch->OfShard(s);
     for (int64_t i = 0; i < part.size; ++i) {
-      if (shard(s).Remove(part.keys[i])) ++count;
+      const uint32_t slot = shard(s).Find(part.keys[i]);
+      if (slot == Shard::kNoSlot) continue;
+      known += shard(s).rows().Header(slot)->known;
+      ++freed;
+      shard(s).Release(slot);
     }
   });
-  *removed = count;
-  budget_->Release(count * layout_.row_bytes());
+  *removed = known;
+  budget_->Release(freed * layout_.row_bytes());
   ReturnBatch(std::move(batch));
   return Status::Ok();
 }
@@ -284,18 +366,25 @@ StoreStats EmbeddingStore::Stats(Executor* executor) {
   StoreStats stats = {};
   {
     std::lock_guard<std::mutex> lock(step_mutex_);
-    FlushLocked(executor);
+    // What fails here fails again, and is told, at the next lookup.
+    static_cast<void>(FlushLocked(executor));
     stats.step = step_;
     stats.skipped_updates = skipped_updates_;
   }
   for (const auto& shard : shards_) {
     std::lock_guard<std::mutex> lock(shard->mutex());
     stats.rows += shard->rows().size();
+    stats.rows_on_disk_only += shard->on_disk_only();
     stats.known_rows += shard->known();
     stats.evicted_rows += shard->evicted();
   }
   stats.row_bytes = layout_.row_bytes();
   stats.memory_bytes = arena_.allocated_bytes();
+  if (ssd_ != nullptr) {
+    stats.disk_bytes = ssd_->used_bytes();
+    stats.rows_read = ssd_->rows_read();
+    stats.rows_written = ssd_->rows_written();
+  }
   return stats;
 }
 

@@ -6,9 +6,12 @@
 // last of their tickets reports, at the latest before the next lookup, read or
 // export.
 //
-// Results do not depend on the number of threads, nor on the order in which
-// keys were first seen; nor on the number of shards, as long as no row is
-// evicted.
+// Results do not depend on the number of threads. As long as no row is evicted
+// for good, they depend neither on the order in which keys were first seen nor
+// on the number of shards; with an SSD tier, no row ever is, and the memory
+// budget changes nothing but the time.
+//
+// After an error of the disk, every method that may need it returns that error.
 //
 // Thread safety: every method may be called concurrently.
 
@@ -49,13 +52,18 @@ struct RowArrays {
 };
 
 struct StoreStats {
-  int64_t rows;          // In memory.
-  int64_t known_rows;    // Of these, updated or written at least once.
-  int64_t row_bytes;     // Of one row.
-  int64_t memory_bytes;  // Rows, index and what is reserved for them.
-  int64_t evicted_rows;
+  int64_t rows;             // In memory.
+  int64_t known_rows;       // Of these, updated or written at least once.
+  int64_t row_bytes;        // Of one row.
+  int64_t memory_bytes;     // Rows, index and what is reserved for them.
+  int64_t evicted_rows;     // That left memory; without an SSD tier, for good.
   int64_t skipped_updates;  // For a bad gradient.
   int64_t step;
+  // Of the SSD tier:
+  int64_t rows_on_disk_only;
+  int64_t disk_bytes;
+  int64_t rows_read;
+  int64_t rows_written;
 };
 
 class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
@@ -64,8 +72,10 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   // of larger ones could overflow a row's state for good.
   static constexpr float kGradientBound = 1e12f;
 
-  static std::shared_ptr<EmbeddingStore> Create(
-      StoreOptions options, std::shared_ptr<MemoryBudget> budget);
+  // Returns Unavailable or ResourceExhausted if the SSD tier cannot be opened.
+  static Status Create(StoreOptions options,
+                       std::shared_ptr<MemoryBudget> budget,
+                       std::shared_ptr<EmbeddingStore>* store);
   ~EmbeddingStore();
   EmbeddingStore(const EmbeddingStore&) = delete;
   EmbeddingStore& operator=(const EmbeddingStore&) = delete;
@@ -80,6 +90,11 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   Status Lookup(const KeyBatch& keys, Executor* executor, float* rows,
                 std::shared_ptr<Ticket>* ticket);
 
+  // Brings rows that are on disk up into memory, for a lookup to come. Changes
+  // no result, and does nothing without an SSD tier. Other methods go on while
+  // the disk is read.
+  Status Prefetch(const KeyBatch& keys, Executor* executor);
+
   // Takes the gradient of the lookup that gave `ticket`. Returns the number of
   // this update in *step. Returns InvalidArgument, with no row changed, if a
   // value is NaN or beyond kGradientBound and the options do not say to skip.
@@ -91,7 +106,7 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   // with nothing changed, if a weight is NaN or infinite.
   Status Write(const KeyBatch& keys, const float* weights, Executor* executor);
 
-  // Removes keys; unknown ones are ignored. Returns how many were there.
+  // Removes keys. Returns how many of their rows were ever updated or written.
   Status Remove(const KeyBatch& keys, Executor* executor, int64_t* removed);
 
   // Hands out all known rows, as of one moment: calls allocate(n) once and
@@ -104,6 +119,9 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   // they do not fit, both with nothing changed.
   Status Import(int64_t n, const RowArrays& rows, int64_t step,
                 Executor* executor);
+
+  // Waits until the background threads have nothing to do.
+  void FinishBackground();
 
   // Updates so far. Open steps count from their first gradient.
   int64_t step();
@@ -123,7 +141,8 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
     Gradient gradient;
   };
 
-  EmbeddingStore(StoreOptions options, std::shared_ptr<MemoryBudget> budget);
+  EmbeddingStore(StoreOptions options, std::shared_ptr<MemoryBudget> budget,
+                 std::unique_ptr<SsdTier> ssd);
 
   int64_t num_shards() const { return static_cast<int64_t>(shards_.size()); }
   Shard& shard(int64_t s) { return *shards_[static_cast<size_t>(s)]; }
@@ -143,18 +162,54 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   Status Resolve(ResolvedBatch* batch, Executor* executor, float* rows);
   Status ResolveWithinBudget(ResolvedBatch* batch, Executor* executor,
                              float* rows);
+  std::vector<std::unique_lock<std::mutex>> LockShards();
+
+  // ------ With an SSD tier; see embedding_store_ssd.cc.
+
+  // What a shard wants from disk.
+  struct ShardFetch {
+    std::vector<Shard::DiskCopy> copies;
+    std::vector<SsdTier::Read> reads;
+    std::unique_ptr<std::byte[]> memory;  // Of the copies' rows.
+  };
+  // Finds the copies of keys that are not in memory. REQUIRES: the shard's
+  // lock.
+  void StartFetch(int64_t s, const std::vector<const PlacedKey*>& absent,
+                  ShardFetch* fetch);
+  // Reads them all.
+  Status FinishFetch(std::vector<ShardFetch>* fetches, Executor* executor);
+  // Brings up what was read and is still wanted; returns how many rows.
+  // REQUIRES: the shard's lock.
+  int64_t PromoteAll(int64_t s, const ShardFetch& fetch, bool used);
+  // Brings rows of the batch up that are on disk only. REQUIRES: all locks.
+  Status BringBack(const ResolvedBatch& batch, Executor* executor);
+  // Evicts what is above the budget. REQUIRES: all locks.
+  void SettleDebt(Executor* executor);
+  // The state of the disk; makes room there if a batch found none. REQUIRES: no
+  // lock.
+  Status CheckDisk();
+  // Compacts the stalest segment of the shard, if there is one. Returns whether
+  // that gained room. REQUIRES: no lock.
+  bool CompactShard(int64_t s, bool any);
+  // Copies the rows of a shard that are on disk only to `out` from `i` on.
+  // REQUIRES: all locks.
+  Status ExportFromDisk(int64_t s, int64_t i, RowArrays* out);
+
   Status FullError(int64_t num_missing) const;
   // Whether the rows are such as Export gives.
   Status CheckRows(int64_t n, const RowArrays& rows, int64_t step,
                    const ResolvedBatch& batch) const;
+  // Imports rows [start, end), whose keys are not there.
+  Status ImportSome(int64_t start, int64_t end, const RowArrays& rows,
+                    Executor* executor);
   // Whether n rows would fit in place of those that are there.
   Status CheckFits(int64_t n);
 
   void CloseTicket(Ticket* ticket);
   // Ends the open step: applies what has been reported.
-  void Flush(Executor* executor);
+  Status Flush(Executor* executor);
   // REQUIRES: step_mutex_ is held, here and below.
-  void FlushLocked(Executor* executor);
+  Status FlushLocked(Executor* executor);
   void ApplyToShard(int64_t s, const UpdateStep& step);
   // Gives the open step up, with all that was and will be reported for it.
   void DropStep();
@@ -169,6 +224,7 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   const RowKernels& kernels_;
   const std::shared_ptr<MemoryBudget> budget_;
   Arena arena_;
+  const std::unique_ptr<SsdTier> ssd_;  // Null if there is none.
   std::vector<std::unique_ptr<Shard>> shards_;
 
   std::mutex batches_mutex_;
@@ -185,6 +241,12 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   float learning_rate_ = 0.0f;   // Of the open step.
   bool drops_step_ = false;      // Whether a gradient of the open step was bad.
   int64_t skipped_updates_ = 0;
+
+  std::atomic<bool> closes_{false};
+  // Of each shard: whether a compaction waits for its turn.
+  std::unique_ptr<std::atomic<bool>[]> is_stale_;
+  // Compacts; null without an SSD tier. Last: its jobs use all others.
+  std::unique_ptr<BackgroundThread> background_;
 };
 
 }  // namespace tfctr

@@ -11,6 +11,20 @@ namespace tfctr {
 namespace {
 
 constexpr int64_t kMaxStep = std::numeric_limits<uint32_t>::max();
+// Rows that an import takes at once: they are in memory together.
+constexpr int64_t kImportRows = 1 << 16;
+// Pages that an export reads at once.
+constexpr int64_t kExportPages = 64;
+
+void CopyRow(std::byte* row, int64_t num_floats, int64_t i, RowArrays* out) {
+  const RowHeader& header = *RowLayout::Header(row);
+  out->ids[i] = header.id;
+  out->features[i] = static_cast<int32_t>(header.feature);
+  out->last_steps[i] = header.last_step;
+  out->counts[i] = header.count;
+  std::copy_n(RowLayout::Weights(row), num_floats,
+              out->floats + i * num_floats);
+}
 
 }  // namespace
 
@@ -18,9 +32,9 @@ Status EmbeddingStore::Export(
     Executor* executor,
     const std::function<Status(int64_t n, RowArrays*)>& allocate) {
   std::lock_guard<std::mutex> step_lock(step_mutex_);
-  FlushLocked(executor);
-  std::vector<std::unique_lock<std::mutex>> locks;
-  for (const auto& shard : shards_) locks.emplace_back(shard->mutex());
+  Status status = FlushLocked(executor);
+  if (!status.ok()) return status;
+  const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
 
   // Where each shard's rows go.
   std::vector<int64_t> offsets = {0};
@@ -29,9 +43,10 @@ Status EmbeddingStore::Export(
   }
 
   RowArrays out = {};
-  Status status = allocate(offsets.back(), &out);
+  status = allocate(offsets.back(), &out);
   if (!status.ok()) return status;
   const int64_t num_floats = layout_.num_floats();
+  std::mutex mutex;
   executor->ParallelFor(num_shards(), [&](int64_t s) {
     const RamTier& tier = shard(s).rows();
     int64_t i = offsets[static_cast<size_t>(s)];
@@ -39,15 +54,38 @@ Status EmbeddingStore::Export(
       std::byte* row = tier.Row(static_cast<uint32_t>(slot));
       const RowHeader& header = *RowLayout::Header(row);
       if (!header.live || !header.known) continue;
-      out.ids[i] = header.id;
-      out.features[i] = static_cast<int32_t>(header.feature);
-      out.last_steps[i] = header.last_step;
-      out.counts[i] = header.count;
-      std::copy_n(RowLayout::Weights(row), num_floats,
-                  out.floats + i * num_floats);
-      ++i;
+      CopyRow(row, num_floats, i++, &out);
     }
+    if (ssd_ == nullptr) return;
+    Status from_disk = ExportFromDisk(s, i, &out);
+    std::lock_guard<std::mutex> lock(mutex);
+    if (status.ok()) status = std::move(from_disk);
   });
+  return status;
+}
+
+Status EmbeddingStore::ExportFromDisk(int64_t s, int64_t i, RowArrays* out) {
+  const SegmentLayout& layout = ssd_->layout();
+  const auto& segments = ssd_->segments(s);
+  const AlignedBytes pages(kExportPages * layout.page_bytes);
+  const int64_t rows_at_once = kExportPages * layout.rows_per_page;
+  for (size_t place = 0; place < segments.size(); ++place) {
+    Segment* const segment = segments[place].get();
+    if (segment == nullptr || segment->num_live() == 0) continue;
+    for (int64_t first = 0; first < segment->num_rows();
+         first += rows_at_once) {
+      Status status = ssd_->CopyPages(segment, first / layout.rows_per_page,
+                                      kExportPages, pages.data());
+      if (!status.ok()) return status;
+      const int64_t end = std::min(segment->num_rows(), first + rows_at_once);
+      for (int64_t r = first; r < end; ++r) {
+        if (!segment->is_live(r)) continue;
+        std::byte* row = pages.data() + layout.InPages(r - first);
+        if (!shard(s).IsOnDiskOnly(row, ssd_->LocationOf(place, r))) continue;
+        CopyRow(row, layout_.num_floats(), i++, out);
+      }
+    }
+  }
   return Status::Ok();
 }
 
@@ -107,15 +145,31 @@ Status EmbeddingStore::Import(int64_t n, const RowArrays& rows, int64_t step,
     shard(s).Clear();
   });
   step_ = step;
-  const int64_t num_floats = layout_.num_floats();
-  status = Resolve(batch.get(), executor, /*rows=*/nullptr);
+  // Evicted rows of a small budget go to disk; without one, they are gone.
+  for (int64_t start = 0; start < n && status.ok(); start += kImportRows) {
+    status =
+        ImportSome(start, std::min(n, start + kImportRows), rows, executor);
+  }
+  return status;
+}
+
+Status EmbeddingStore::ImportSome(int64_t start, int64_t end,
+                                  const RowArrays& rows, Executor* executor) {
+  const int64_t n = end - start;
+  std::unique_ptr<ResolvedBatch> batch = TakeBatch();
+  Status status = Partition({rows.ids + start, n, rows.features + start, n},
+                            executor, batch.get());
+  if (status.ok()) status = CheckDisk();
+  if (status.ok()) status = Resolve(batch.get(), executor, /*rows=*/nullptr);
   if (!status.ok()) return status;
-  ForEachShard(n, executor, [&](int64_t s) {
+  const int64_t num_floats = layout_.num_floats();
+  const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
+  executor->ParallelFor(num_shards(), [&](int64_t s) {
     const ShardBatch part = batch->OfShard(s);
     for (int64_t i = 0; i < part.size; ++i) {
       const uint32_t slot = shard(s).Find(part.keys[i]);
-      if (slot == Shard::kNoSlot) continue;  // Evicted under a small budget.
-      const int64_t from = part.keys[i].position;
+      if (slot == Shard::kNoSlot) continue;  // Evicted by another table.
+      const int64_t from = start + part.keys[i].position;
       std::byte* row = shard(s).MakeKnown(slot);
       RowHeader* header = RowLayout::Header(row);
       header->last_step = static_cast<uint32_t>(rows.last_steps[from]);
@@ -124,6 +178,7 @@ Status EmbeddingStore::Import(int64_t n, const RowArrays& rows, int64_t step,
                   RowLayout::Weights(row));
     }
   });
+  SettleDebt(executor);
   ReturnBatch(std::move(batch));
   return Status::Ok();
 }

@@ -64,8 +64,10 @@ Status EmbeddingStore::Update(const std::shared_ptr<Ticket>& ticket,
   std::unique_ptr<ResolvedBatch> batch = std::move(ticket->resolved_);
   if (ticket->imports_ != imports_) {
     ReturnBatch(std::move(batch));
-    if (open_tickets_ == 0) FlushLocked(executor);
+    Status status;
+    if (open_tickets_ == 0) status = FlushLocked(executor);
     *step = step_;
+    if (!status.ok()) return status;
     return Status::Ok();
   }
   const int64_t number = step_ + (reports_.empty() ? 1 : 0);
@@ -86,9 +88,10 @@ Status EmbeddingStore::Update(const std::shared_ptr<Ticket>& ticket,
     reports_.push_back(
         {ticket->sequence_, std::move(batch), std::move(gradient)});
   }
-  if (open_tickets_ == 0) FlushLocked(executor);
+  Status status;
+  if (open_tickets_ == 0) status = FlushLocked(executor);
   *step = step_;
-  return Status::Ok();
+  return status;
 }
 
 void EmbeddingStore::DropStep() {
@@ -99,14 +102,14 @@ void EmbeddingStore::DropStep() {
   drops_step_ = true;
 }
 
-void EmbeddingStore::Flush(Executor* executor) {
+Status EmbeddingStore::Flush(Executor* executor) {
   std::lock_guard<std::mutex> lock(step_mutex_);
-  FlushLocked(executor);
+  return FlushLocked(executor);
 }
 
-void EmbeddingStore::FlushLocked(Executor* executor) {
+Status EmbeddingStore::FlushLocked(Executor* executor) {
   drops_step_ = false;
-  if (reports_.empty()) return;
+  if (reports_.empty()) return Status::Ok();
   // As if the lookups had been one: in the order they were made.
   std::sort(
       reports_.begin(), reports_.end(),
@@ -114,9 +117,21 @@ void EmbeddingStore::FlushLocked(Executor* executor) {
   const UpdateStep step = {learning_rate_, step_};
   int64_t num_keys = 0;
   for (const Report& report : reports_) num_keys += report.batch->batch.size();
-  ForEachShard(num_keys, executor, [&](int64_t s) { ApplyToShard(s, step); });
+  if (ssd_ == nullptr) {
+    ForEachShard(num_keys, executor, [&](int64_t s) { ApplyToShard(s, step); });
+  } else {
+    const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
+    for (const Report& report : reports_) {
+      Status status = BringBack(*report.batch, executor);
+      if (!status.ok()) return status;
+    }
+    executor->ParallelFor(num_shards(),
+                          [&](int64_t s) { ApplyToShard(s, step); });
+    SettleDebt(executor);
+  }
   for (Report& report : reports_) ReturnBatch(std::move(report.batch));
   reports_.clear();
+  return Status::Ok();
 }
 
 void EmbeddingStore::Unite(int64_t s, const ResolvedBatch& batch,

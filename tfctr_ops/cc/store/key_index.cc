@@ -18,6 +18,10 @@ constexpr bool IsFull(uint32_t size, uint32_t capacity) {
   return size >= capacity / 5 * 4;
 }
 
+uint64_t EntryOf(uint32_t tag, uint32_t number) {
+  return (static_cast<uint64_t>(tag) << 32) | (number + 1);
+}
+
 int Log2(uint32_t power_of_two) { return __builtin_ctz(power_of_two); }
 
 }  // namespace
@@ -55,9 +59,9 @@ void KeyIndex::Place(const Segment& segment, uint64_t entry) {
   ++loads_[segment.number].size;
 }
 
-void KeyIndex::Insert(uint32_t tag, uint32_t slot) {
+void KeyIndex::Insert(uint32_t tag, uint32_t number) {
   MakeRoom(tag);
-  Place(SegmentOf(tag), (static_cast<uint64_t>(tag) << 32) | (slot + 1));
+  Place(SegmentOf(tag), EntryOf(tag, number));
   ++size_;
 }
 
@@ -127,9 +131,24 @@ void KeyIndex::Split(uint32_t tag) {
   FreeEntries(old.entries, capacity);
 }
 
-void KeyIndex::Erase(uint32_t tag, uint32_t slot) {
+void KeyIndex::Replace(uint32_t tag, uint32_t from, uint32_t to) {
+  const Segment& segment = SegmentOf(tag);
+  const uint64_t wanted = EntryOf(tag, from);
+  uint32_t place = tag & segment.mask;
+  while (segment.entries[place] != wanted) place = (place + 1) & segment.mask;
+  segment.entries[place] = EntryOf(tag, to);
+}
+
+bool KeyIndex::Has(uint32_t tag, uint32_t number) const {
+  for (Cursor c = Find(tag); c.found(); c = FindNext(c)) {
+    if (c.number() == number) return true;
+  }
+  return false;
+}
+
+void KeyIndex::Erase(uint32_t tag, uint32_t number) {
   const Segment segment = SegmentOf(tag);
-  const uint64_t wanted = (static_cast<uint64_t>(tag) << 32) | (slot + 1);
+  const uint64_t wanted = EntryOf(tag, number);
   uint32_t hole = tag & segment.mask;
   while (segment.entries[hole] != wanted) hole = (hole + 1) & segment.mask;
   // Close the hole: pull back every later entry of the run that may stand here,
@@ -147,6 +166,17 @@ void KeyIndex::Erase(uint32_t tag, uint32_t slot) {
   segment.entries[hole] = 0;
   --loads_[segment.number].size;
   --size_;
+}
+
+void KeyIndex::Clear() {
+  std::vector<bool> cleared(loads_.size(), false);
+  for (const Segment& segment : directory_) {
+    if (cleared[segment.number]) continue;
+    cleared[segment.number] = true;
+    std::memset(segment.entries, 0, (segment.mask + 1) * sizeof(uint64_t));
+    loads_[segment.number].size = 0;
+  }
+  size_ = 0;
 }
 
 }  // namespace tfctr

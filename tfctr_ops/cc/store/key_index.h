@@ -5,7 +5,8 @@
 // probing. A full segment is split on its own, which moves at most a few
 // thousand 8-byte entries, so the index grows without ever stopping to rehash.
 //
-// An entry holds 32 bits of the key's hash (the tag) and the slot. Tags may
+// An entry holds 32 bits of the key's hash (the tag) and a number that says
+// where the row is: its slot in memory, or its location on disk. Tags may
 // collide: the caller compares the key in the row. The tag alone suffices to
 // place an entry, so splitting never touches a row.
 //
@@ -28,15 +29,23 @@ class KeyIndex {
   KeyIndex(const KeyIndex&) = delete;
   KeyIndex& operator=(const KeyIndex&) = delete;
 
-  // Walks the slots whose tag is `tag`:
+  // The high bit of a number that stands for a place on disk.
+  static constexpr uint32_t kOnDisk = 0x80000000U;
+
+  // Walks the entries whose tag is `tag`:
   //   for (auto c = index.Find(tag); c.found(); c = index.FindNext(c)) ...
   class Cursor {
    public:
     bool found() const { return entry_ != 0; }
-    uint32_t slot() const { return static_cast<uint32_t>(entry_) - 1; }
+    bool is_on_disk() const { return (number() & kOnDisk) != 0; }
+    // REQUIRES: found, and not on disk.
+    uint32_t slot() const { return number(); }
+    // REQUIRES: found, and on disk.
+    uint32_t location() const { return number() & ~kOnDisk; }
 
    private:
     friend class KeyIndex;
+    uint32_t number() const { return static_cast<uint32_t>(entry_) - 1; }
     uint64_t entry_ = 0;
     uint32_t tag_ = 0;
     uint32_t place_ = 0;
@@ -50,7 +59,7 @@ class KeyIndex {
   // Where a search goes, by value in the directory: a pointer to it would be
   // one more load from memory for nearly every key of a batch.
   struct Segment {
-    // tag << 32 | slot + 1; zero is empty. The low bits of the tag choose the
+    // tag << 32 | number + 1; zero is empty. The low bits of the tag choose the
     // place, the high ones the segment.
     uint64_t* entries;
     uint32_t mask;    // Capacity - 1.
@@ -104,11 +113,19 @@ class KeyIndex {
   // allocates nothing. If memory runs out, the index is as it was.
   void MakeRoom(uint32_t tag);
 
-  // Adds an entry. REQUIRES: slot < 2^32 - 1.
-  void Insert(uint32_t tag, uint32_t slot);
+  // Adds an entry. REQUIRES: number < 2^32 - 1.
+  void Insert(uint32_t tag, uint32_t number);
 
-  // Removes the entry (tag, slot). REQUIRES: it is there.
-  void Erase(uint32_t tag, uint32_t slot);
+  // Gives the entry (tag, from) another number. REQUIRES: it is there.
+  void Replace(uint32_t tag, uint32_t from, uint32_t to);
+  // Whether the entry (tag, number) is there.
+  bool Has(uint32_t tag, uint32_t number) const;
+
+  // Removes the entry (tag, number). REQUIRES: it is there.
+  void Erase(uint32_t tag, uint32_t number);
+
+  // Removes every entry.
+  void Clear();
 
   int64_t size() const { return size_; }
 

@@ -258,6 +258,7 @@ int64_t UpdateRows(const SparseOptimizer& optimizer, const UpdateStep& step,
     auto* header = reinterpret_cast<RowHeader*>(rows[r]);
     newly_known += !header->known;
     header->known = 1;
+    header->dirty = step.dirty & 3;
     header->last_step = static_cast<uint32_t>(step.number);
     if (header->count != 0xffffffffU) ++header->count;
     auto* w = reinterpret_cast<float*>(rows[r] + sizeof(RowHeader));

@@ -19,11 +19,14 @@ struct RowHeader {
   uint32_t known : 1;
   uint32_t live : 1;   // False for a free slot.
   uint32_t score : 2;  // Of the eviction policy.
-  uint32_t unused : 4;
+  // Whether the row holds more than its copy on disk; see SsdTier.
+  uint32_t dirty : 2;
+  uint32_t unused : 2;
   uint32_t last_step;  // Of the last update; 0 if there was none.
   uint32_t count;      // Updates so far; stays at its maximum.
   // Scratch of the batch that holds the shard's lock: the place of this row
-  // among the distinct rows of the batch. Meaningless outside.
+  // among the distinct rows of the batch. Meaningless outside. On disk: the
+  // checksum of the row.
   uint32_t mark;
 
   bool Is(uint32_t other_feature, int64_t other_id) const {

@@ -1,6 +1,7 @@
 #include "tfctr_ops/cc/store/shard.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace tfctr {
 namespace {
@@ -18,13 +19,26 @@ void PrefetchRow(const std::byte* row, int64_t bytes) {
   __builtin_prefetch(row + bytes - 1);  // Rows start anywhere in a cache line.
 }
 
+void KeepOneOfEach(std::vector<const PlacedKey*>* keys) {
+  const auto order = [](const PlacedKey* a, const PlacedKey* b) {
+    return a->id != b->id ? a->id < b->id : a->feature < b->feature;
+  };
+  const auto same = [](const PlacedKey* a, const PlacedKey* b) {
+    return a->id == b->id && a->feature == b->feature;
+  };
+  std::sort(keys->begin(), keys->end(), order);
+  keys->erase(std::unique(keys->begin(), keys->end(), same), keys->end());
+}
+
 }  // namespace
 
 Shard::Shard(const StoreOptions& options, const RowLayout& layout,
-             int64_t chunk_bytes, Arena* arena)
+             int64_t chunk_bytes, int64_t number, Arena* arena, SsdTier* ssd)
     : options_(options),
       layout_(layout),
       kernels_(BestRowKernels()),
+      number_(number),
+      ssd_(ssd),
       index_(arena),
       rows_(layout, chunk_bytes, arena) {}
 
@@ -35,6 +49,7 @@ uint32_t Shard::TagOf(const RowHeader& header) const {
 
 uint32_t Shard::Find(const PlacedKey& key) const {
   for (auto c = index_.Find(key.tag); c.found(); c = index_.FindNext(c)) {
+    if (c.is_on_disk()) continue;
     if (rows_.Header(c.slot())->Is(key.feature, key.id)) return c.slot();
   }
   return kNoSlot;
@@ -61,7 +76,7 @@ void Shard::ForEachGroup(const PlacedKey* keys, int64_t n, Use use) const {
       for (int64_t i = (g - 1) * kGroup; i < end(g - 1); ++i, ++row) {
         const KeyIndex::Cursor cursor = index.Find(keys[i].tag);
         *row = {kNoSlot, nullptr};
-        if (cursor.found()) {
+        if (cursor.found() && !cursor.is_on_disk()) {
           *row = {cursor.slot(), rows.Row(cursor.slot())};
           PrefetchRow(row->row, read_bytes);
         }
@@ -86,7 +101,8 @@ void Shard::ForEachGroup(const PlacedKey* keys, int64_t n, Use use) const {
   }
 }
 
-void Shard::Read(const PlacedKey* keys, int64_t n, float* rows) const {
+void Shard::Read(const PlacedKey* keys, int64_t n, float* rows,
+                 std::vector<const PlacedKey*>* absent) const {
   const float* from[kGroup];
   int32_t positions[kGroup];
   ForEachGroup(keys, n, [&](int64_t start, int64_t size, FoundRow* found) {
@@ -95,18 +111,21 @@ void Shard::Read(const PlacedKey* keys, int64_t n, float* rows) const {
       const bool known = row != nullptr && RowLayout::Header(row)->known;
       from[i] = known ? RowLayout::Weights(row) : options_.default_row.data();
       positions[i] = keys[start + i].position;
+      if (row == nullptr && absent != nullptr) {
+        absent->push_back(&keys[start + i]);
+      }
     }
     kernels_.copy(from, positions, size, layout_.dim(), rows);
   });
 }
 
-int64_t Shard::Resolve(ShardBatch* batch, bool insert, float* rows) {
+void Shard::Resolve(ShardBatch* batch, float* rows,
+                    std::vector<const PlacedKey*>* absent) {
   const bool keeps_score = options_.eviction_policy != EvictionPolicy::kNone;
   const PlacedKey* const keys = batch->keys;
   int32_t* const places = batch->places;
   uint32_t* const slots = batch->slots;
   int32_t* const firsts = batch->firsts;
-  std::vector<const PlacedKey*> absent;
   const float* from[kGroup];
   int32_t positions[kGroup];
   int64_t num_distinct = 0;
@@ -116,7 +135,7 @@ int64_t Shard::Resolve(ShardBatch* batch, bool insert, float* rows) {
         for (int64_t i = 0; i < size; ++i) {
           const PlacedKey& key = keys[start + i];
           FoundRow row = found[i];
-          if (row.row == nullptr && insert) {
+          if (row.row == nullptr && absent == nullptr) {
             // The same key may stand in this group twice.
             row.slot = Find(key);
             if (row.slot == kNoSlot) row.slot = Insert(key);
@@ -124,7 +143,7 @@ int64_t Shard::Resolve(ShardBatch* batch, bool insert, float* rows) {
           }
           if (row.row == nullptr) {
             places[start + i] = -1;
-            absent.push_back(&key);
+            absent->push_back(&key);
             continue;
           }
           RowHeader* header = RowLayout::Header(row.row);
@@ -142,15 +161,19 @@ int64_t Shard::Resolve(ShardBatch* batch, bool insert, float* rows) {
         }
       });
   batch->num_distinct = num_distinct;
-  if (absent.empty()) return 0;
-  const auto order = [](const PlacedKey* a, const PlacedKey* b) {
-    return a->id != b->id ? a->id < b->id : a->feature < b->feature;
-  };
-  const auto same = [](const PlacedKey* a, const PlacedKey* b) {
-    return a->id == b->id && a->feature == b->feature;
-  };
-  std::sort(absent.begin(), absent.end(), order);
-  return std::unique(absent.begin(), absent.end(), same) - absent.begin();
+  if (absent != nullptr) KeepOneOfEach(absent);
+}
+
+std::vector<const PlacedKey*> Shard::FindAbsent(const PlacedKey* keys,
+                                                int64_t n) const {
+  std::vector<const PlacedKey*> absent;
+  ForEachGroup(keys, n, [&](int64_t start, int64_t size, FoundRow* found) {
+    for (int64_t i = 0; i < size; ++i) {
+      if (found[i].row == nullptr) absent.push_back(&keys[start + i]);
+    }
+  });
+  KeepOneOfEach(&absent);
+  return absent;
 }
 
 void Shard::InsertAbsent(ShardBatch* batch, float* rows) {
@@ -172,9 +195,18 @@ void Shard::InsertAbsent(ShardBatch* batch, float* rows) {
   }
 }
 
+uint32_t Shard::Allocate() {
+  const uint32_t slot = rows_.Allocate();
+  if (ssd_ != nullptr) {
+    if (copies_.size() <= slot) copies_.resize(slot + 1, kNowhere);
+    copies_[slot] = kNowhere;
+  }
+  return slot;
+}
+
 uint32_t Shard::Insert(const PlacedKey& key) {
   index_.MakeRoom(key.tag);  // First: a row without an entry would be lost.
-  const uint32_t slot = rows_.Allocate();
+  const uint32_t slot = Allocate();
   std::byte* row = rows_.Row(slot);
   RowHeader header = {};
   header.id = key.id;
@@ -193,21 +225,98 @@ void Shard::Release(uint32_t slot) {
   const RowHeader& header = *rows_.Header(slot);
   known_ -= header.known;
   index_.Erase(TagOf(header), slot);
+  if (ssd_ != nullptr && copies_[slot] != kNowhere) {
+    ssd_->Drop(number_, copies_[slot]);
+  }
   rows_.Free(slot);
   ++generation_;
 }
 
-bool Shard::Remove(const PlacedKey& key) {
-  const uint32_t slot = Find(key);
-  if (slot == kNoSlot) return false;
-  Release(slot);
+bool Shard::Demote(uint32_t slot) {
+  const RowHeader& header = *rows_.Header(slot);
+  // What was never updated can be brought back from its key.
+  if (ssd_ == nullptr || !header.known) {
+    Release(slot);
+    return true;
+  }
+  Location copy = copies_[slot];
+  if (header.dirty || copy == kNowhere) {
+    Location location;
+    if (!ssd_->Append(number_, rows_.Row(slot), false, &location)) return false;
+    if (copy != kNowhere) ssd_->Drop(number_, copy);
+    copy = location;
+  }
+  index_.Replace(TagOf(header), slot, copy | KeyIndex::kOnDisk);
+  --known_;
+  ++on_disk_only_;
+  rows_.Free(slot);
+  ++generation_;
   return true;
+}
+
+void Shard::FindOnDisk(const PlacedKey& key,
+                       std::vector<DiskCopy>* copies) const {
+  for (auto c = index_.Find(key.tag); c.found(); c = index_.FindNext(c)) {
+    if (c.is_on_disk()) copies->push_back({&key, c.location(), nullptr});
+  }
+}
+
+bool Shard::Promote(const DiskCopy& copy, bool used) {
+  const uint32_t number = copy.location | KeyIndex::kOnDisk;
+  if (!index_.Has(copy.key->tag, number)) return false;
+  const uint32_t slot = Allocate();
+  std::byte* row = rows_.Row(slot);
+  std::memcpy(row, copy.row, static_cast<size_t>(layout_.row_bytes()));
+  // What is brought up for later must outlast a round of the clock.
+  if (!used) RowLayout::Header(row)->score = 1;
+  copies_[slot] = copy.location;
+  index_.Replace(copy.key->tag, number, slot);
+  ++known_;
+  --on_disk_only_;
+  return true;
+}
+
+bool Shard::Relocate(const std::byte* row, Location location) {
+  const RowHeader& header = *RowLayout::Header(const_cast<std::byte*>(row));
+  const uint32_t tag = TagOf(header);
+  uint32_t slot = kNoSlot;
+  if (!index_.Has(tag, location | KeyIndex::kOnDisk)) {
+    const PlacedKey key = {header.id, header.feature, tag, 0};
+    slot = Find(key);
+    // The row in memory is newer: it will be written again anyway.
+    if (rows_.Header(slot)->dirty) {
+      copies_[slot] = kNowhere;
+      ssd_->Drop(number_, location);
+      return true;
+    }
+  }
+  Location moved;
+  if (!ssd_->Append(number_, row, /*compacts=*/true, &moved)) return false;
+  if (slot == kNoSlot) {
+    index_.Replace(tag, location | KeyIndex::kOnDisk,
+                   moved | KeyIndex::kOnDisk);
+  } else {
+    copies_[slot] = moved;
+  }
+  ssd_->Drop(number_, location);
+  return true;
+}
+
+bool Shard::IsOnDiskOnly(const std::byte* row, Location location) const {
+  const RowHeader& header = *RowLayout::Header(const_cast<std::byte*>(row));
+  return index_.Has(TagOf(header), location | KeyIndex::kOnDisk);
 }
 
 void Shard::Clear() {
   for (int64_t slot = 0; slot < rows_.num_slots(); ++slot) {
-    if (rows_.Header(slot)->live) Release(static_cast<uint32_t>(slot));
+    if (rows_.Header(static_cast<uint32_t>(slot))->live) {
+      Release(static_cast<uint32_t>(slot));
+    }
   }
+  if (ssd_ == nullptr) return;
+  index_.Clear();
+  ssd_->Clear(number_);
+  on_disk_only_ = 0;
 }
 
 int64_t Shard::Evict(int64_t wanted, const ShardBatch& batch) {
@@ -226,7 +335,7 @@ int64_t Shard::Evict(int64_t wanted, const ShardBatch& batch) {
     if (header->score > 0) {
       --header->score;
     } else {
-      Release(static_cast<uint32_t>(slot));
+      if (!Demote(static_cast<uint32_t>(slot))) break;
       ++freed;
     }
   }

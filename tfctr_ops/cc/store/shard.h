@@ -14,6 +14,7 @@
 #include "tfctr_ops/cc/store/key_index.h"
 #include "tfctr_ops/cc/store/ram_tier.h"
 #include "tfctr_ops/cc/store/row_kernels.h"
+#include "tfctr_ops/cc/store/ssd_tier.h"
 #include "tfctr_ops/cc/store/store_options.h"
 
 namespace tfctr {
@@ -39,42 +40,76 @@ struct ShardBatch {
 
 class Shard {
  public:
-  // `options` and `arena` must outlive the shard.
+  // The shard is number `number` of its store. `ssd` is null without an SSD
+  // tier. `options`, `arena` and `ssd` must outlive the shard.
   Shard(const StoreOptions& options, const RowLayout& layout,
-        int64_t chunk_bytes, Arena* arena);
+        int64_t chunk_bytes, int64_t number, Arena* arena, SsdTier* ssd);
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
   std::mutex& mutex() { return mutex_; }
 
   // Copies the weights of known keys, and the default row of all others, to
-  // rows[position * dim]. Changes nothing.
-  void Read(const PlacedKey* keys, int64_t n, float* rows) const;
+  // rows[position * dim]. Changes nothing. Keys that are not in memory, but may
+  // be on disk, read the default row and are appended to `absent`, if it is not
+  // null.
+  void Read(const PlacedKey* keys, int64_t n, float* rows,
+            std::vector<const PlacedKey*>* absent) const;
 
   // Finds the distinct rows of the batch and copies their weights to `rows`,
-  // unless that is null. Absent
-  // keys are inserted if `insert`; else their place is -1 and the return value
-  // counts the distinct ones.
-  int64_t Resolve(ShardBatch* batch, bool insert, float* rows);
+  // unless that is null. Keys that are not in memory are inserted if `absent`
+  // is null; else their place is -1, and `absent` is given one of each, sorted.
+  void Resolve(ShardBatch* batch, float* rows,
+               std::vector<const PlacedKey*>* absent);
 
-  // Inserts the keys that Resolve left out.
+  // Inserts the keys that Resolve left out, unless they were brought up since.
   void InsertAbsent(ShardBatch* batch, float* rows);
 
-  // Frees up to `wanted` rows, never one of `batch`. Returns how many.
+  // Frees up to `wanted` rows, never one of `batch`. Returns how many. With an
+  // SSD tier, rows that hold something go there.
   // REQUIRES: Resolve(batch) was the last call.
   int64_t Evict(int64_t wanted, const ShardBatch& batch);
+
+  // One of each of the keys that are not in memory, sorted.
+  std::vector<const PlacedKey*> FindAbsent(const PlacedKey* keys,
+                                           int64_t n) const;
+
+  // A copy on disk that may be of a key, and room for it.
+  struct DiskCopy {
+    const PlacedKey* key;
+    Location location;
+    std::byte* row;
+  };
+  // Appends where a key that is not in memory may be on disk: nearly always at
+  // one place or none.
+  void FindOnDisk(const PlacedKey& key, std::vector<DiskCopy>* copies) const;
+  // Whether a row that was read is the one that FindOnDisk looked for.
+  static bool IsCopyOf(const DiskCopy& copy) {
+    return RowLayout::Header(copy.row)->Is(copy.key->feature, copy.key->id);
+  }
+  // Brings up a row that was read. Does nothing, and returns false, if the row
+  // has come up or moved since it was looked for. `used` is whether a batch
+  // uses it now, not later.
+  bool Promote(const DiskCopy& copy, bool used);
+
+  // Moves a live row of a segment that is given up. Returns false if there is
+  // no room. REQUIRES: `row` is what is at `location`.
+  bool Relocate(const std::byte* row, Location location);
+  // Whether the row at `location` is on disk only.
+  bool IsOnDiskOnly(const std::byte* row, Location location) const;
 
   // Changes whenever a row leaves, so that a slot noted earlier may have become
   // another key's.
   uint64_t generation() const { return generation_; }
 
-  // The slot of the key, or kNoSlot.
+  // The slot of the key, or kNoSlot if it is not in memory.
   static constexpr uint32_t kNoSlot = 0xffffffffU;
   uint32_t Find(const PlacedKey& key) const;
-  // Inserts the key with its initial row. REQUIRES: it is absent.
+  // Inserts the key with its initial row. REQUIRES: it is absent, from the disk
+  // too.
   uint32_t Insert(const PlacedKey& key);
-  // Whether the key was there.
-  bool Remove(const PlacedKey& key);
+  // Removes the row of a slot for good.
+  void Release(uint32_t slot);
   // Removes every row.
   void Clear();
 
@@ -96,13 +131,16 @@ class Shard {
     RowHeader* header = rows_.Header(slot);
     known_ += !header->known;
     header->known = 1;
+    header->dirty = 1;
     return rows_.Row(slot);
   }
   // The same for rows that were made known without a call.
   void CountKnown(int64_t more) { known_ += more; }
 
   const RamTier& rows() const { return rows_; }
-  int64_t known() const { return known_; }
+  // Rows that hold something, in memory or on disk.
+  int64_t known() const { return known_ + on_disk_only_; }
+  int64_t on_disk_only() const { return on_disk_only_; }
   int64_t evicted() const { return evicted_; }
 
  private:
@@ -116,18 +154,27 @@ class Shard {
   template <typename Use>
   void ForEachGroup(const PlacedKey* keys, int64_t n, Use use) const;
 
-  void Release(uint32_t slot);
+  // Takes the row out of memory, to disk if it holds something. Returns false
+  // if there is no room.
+  bool Demote(uint32_t slot);
+  uint32_t Allocate();
   uint32_t TagOf(const RowHeader& header) const;
 
   const StoreOptions& options_;
   const RowLayout& layout_;
   const RowKernels& kernels_;
+  const int64_t number_;
+  SsdTier* const ssd_;
   std::mutex mutex_;
   KeyIndex index_;
   RamTier rows_;
+  // With an SSD tier, of each slot: where the copy of its row is, or kNowhere.
+  // The row itself may be newer.
+  std::vector<Location> copies_;
   uint64_t generation_ = 0;
-  int64_t hand_ = 0;  // Of the clock: the slot it looks at next.
-  int64_t known_ = 0;
+  int64_t hand_ = 0;   // Of the clock: the slot it looks at next.
+  int64_t known_ = 0;  // In memory.
+  int64_t on_disk_only_ = 0;
   int64_t evicted_ = 0;
 };
 

@@ -54,7 +54,8 @@ struct SparseOptimizer {
 // What one step brings to every row.
 struct UpdateStep {
   float learning_rate;
-  int64_t number;  // Counted from 1.
+  int64_t number;      // Counted from 1.
+  uint32_t dirty = 1;  // What RowHeader::dirty becomes.
 };
 
 }  // namespace tfctr

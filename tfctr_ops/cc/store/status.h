@@ -12,7 +12,9 @@ enum class StatusCode {
   kOk,
   kInvalidArgument,     // The caller passed something wrong.
   kFailedPrecondition,  // The call came at the wrong time.
-  kResourceExhausted,   // A limit is reached.
+  kResourceExhausted,   // A limit is reached, or the disk is full.
+  kUnavailable,         // The system refused: a file could not be used.
+  kDataLoss,            // A file does not hold what was written to it.
 };
 
 class Status {
@@ -30,6 +32,13 @@ class Status {
   }
   static Status ResourceExhausted(std::string message) {
     return Status(StatusCode::kResourceExhausted, std::move(message));
+  }
+
+  static Status Unavailable(std::string message) {
+    return Status(StatusCode::kUnavailable, std::move(message));
+  }
+  static Status DataLoss(std::string message) {
+    return Status(StatusCode::kDataLoss, std::move(message));
   }
 
   bool ok() const { return code_ == StatusCode::kOk; }

@@ -10,14 +10,15 @@
 #include "tfctr_ops/cc/store/hash.h"
 #include "tfctr_ops/cc/store/row_initializer.h"
 #include "tfctr_ops/cc/store/sparse_optimizer.h"
+#include "tfctr_ops/cc/store/ssd_tier.h"
 
 namespace tfctr {
 
 // What happens when the byte budget is used up.
 enum class EvictionPolicy {
   kNone,   // New keys are an error.
-  kClock,  // Rows leave that were not used since the clock's hand came by; a
-           // row used once leaves before one used often.
+  kClock,  // Rows leave that were not trained since the clock's hand came by; a
+           // row trained once leaves before one trained often.
 };
 
 struct StoreOptions {
@@ -30,6 +31,9 @@ struct StoreOptions {
   // What keys read that were never updated; dim floats.
   std::vector<float> default_row;
   EvictionPolicy eviction_policy = EvictionPolicy::kNone;
+  // With a directory, rows that leave memory go there, and come back when they
+  // are asked for. Needs an eviction policy.
+  SsdOptions ssd;
   // A step with a NaN, infinite or absurd gradient: skipped and counted, or an
   // error.
   bool skip_bad_gradients = false;

@@ -1,0 +1,424 @@
+#include "tfctr_ops/cc/store/ssd_tier.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "tfctr_ops/cc/store/io_pool.h"
+
+namespace tfctr {
+namespace {
+
+constexpr int64_t kMaxSegmentBytes = int64_t{64} << 20;
+constexpr int64_t kMaxChunkBytes = int64_t{256} << 10;
+constexpr int64_t kMaxPendingBytes = int64_t{64} << 20;
+constexpr int64_t kMinPendingBytes = int64_t{1} << 20;
+// Pages of the smallest segment, the first included, and how many such segments
+// per shard the smallest limit must hold.
+constexpr int64_t kMinSegmentPages = 5;
+constexpr int64_t kMinSegments = 4;
+// Rows closer than this are read together, up to this much at once.
+constexpr int64_t kMaxGap = 2048;
+constexpr int64_t kMaxRun = int64_t{64} << 10;
+// Runs of cached rows that a thread reads in one task.
+constexpr int64_t kRunsAtOnce = 64;
+
+constexpr char kPrefix[] = "tfctr-";
+constexpr char kLockName[] = "LOCK";
+
+SegmentLayout MakeLayout(const SsdOptions& options, const RowLayout& rows,
+                         int64_t num_shards) {
+  int64_t bytes = kMaxSegmentBytes;
+  if (options.limit_bytes >= 0) {
+    bytes = std::min(bytes, options.limit_bytes / num_shards / 8);
+  }
+  const int64_t page = SegmentLayout(rows, 0).page_bytes;
+  return SegmentLayout(rows, std::max(bytes, kMinSegmentPages * page));
+}
+
+int64_t ChunkPages(const SsdOptions& options, const SegmentLayout& layout,
+                   int64_t num_shards) {
+  int64_t bytes = kMaxChunkBytes;
+  if (options.ram_bytes >= 0) {
+    bytes = std::min(bytes, options.ram_bytes / num_shards / 8);
+  }
+  bytes = std::min(bytes, layout.file_bytes() / 4);
+  return std::max<int64_t>(1, bytes / layout.page_bytes);
+}
+
+// Removes the directories under `parent` that nobody owns.
+Status RemoveLeftOvers(FileSystem* files, const std::string& parent) {
+  std::vector<std::string> names;
+  Status status = files->List(parent, &names);
+  for (const std::string& name : names) {
+    if (!status.ok()) return status;
+    if (name.rfind(kPrefix, 0) != 0) continue;
+    const std::string directory = parent + "/" + name;
+    std::vector<std::string> inside;
+    // It may be no directory, or be going away just now.
+    if (!files->List(directory, &inside).ok()) continue;
+    if (std::find(inside.begin(), inside.end(), kLockName) == inside.end()) {
+      continue;
+    }
+    std::unique_ptr<FileLock> lock;
+    if (!files->Lock(directory + "/" + kLockName, false, &lock).ok()) continue;
+    if (lock != nullptr) status = files->RemoveTree(directory);
+  }
+  return status;
+}
+
+}  // namespace
+
+int64_t SsdTier::MinLimitBytes(const RowLayout& rows, int64_t num_shards) {
+  return num_shards * kMinSegments * kMinSegmentPages *
+         SegmentLayout(rows, 0).page_bytes;
+}
+
+Status SsdTier::Open(const SsdOptions& options, const RowLayout& rows,
+                     int64_t num_shards, std::unique_ptr<SsdTier>* tier) {
+  static std::atomic<int64_t> next_number{0};
+  FileSystem* const files = options.files;
+  Status status = files->MakeDirectory(options.directory);
+  if (!status.ok()) return status;
+  // While it is held, no directory is between being made and being locked.
+  std::unique_ptr<FileLock> parent_lock;
+  status = files->Lock(options.directory + "/.tfctr-lock", true, &parent_lock);
+  if (status.ok()) status = RemoveLeftOvers(files, options.directory);
+  if (!status.ok()) return status;
+
+  // Two machines may share the directory, and processes of two containers may
+  // share their numbers: a name that is taken is passed over.
+  while (true) {
+    const std::string directory = options.directory + "/" + kPrefix +
+                                  std::to_string(getpid()) + "-" +
+                                  std::to_string(next_number++);
+    std::vector<std::string> inside;
+    if (files->List(directory, &inside).ok()) continue;
+    status = files->MakeDirectory(directory);
+    if (!status.ok()) return status;
+    std::unique_ptr<FileLock> lock;
+    status = files->Lock(directory + "/" + kLockName, false, &lock);
+    if (!status.ok()) return status;
+    if (lock == nullptr) continue;
+    tier->reset(
+        new SsdTier(options, rows, num_shards, directory, std::move(lock)));
+    return Status::Ok();
+  }
+}
+
+SsdTier::SsdTier(const SsdOptions& options, const RowLayout& rows,
+                 int64_t num_shards, std::string directory,
+                 std::unique_ptr<FileLock> lock)
+    : files_(options.files),
+      layout_(MakeLayout(options, rows, num_shards)),
+      chunk_pages_(ChunkPages(options, layout_, num_shards)),
+      direct_reads_(options.direct_reads),
+      directory_(std::move(directory)),
+      lock_(std::move(lock)),
+      usage_(std::make_shared<DiskUsage>(options.limit_bytes)),
+      spare_bytes_(layout_.file_bytes()),
+      shards_(static_cast<size_t>(num_shards)) {}
+
+SsdTier::~SsdTier() {
+  writer_.Finish();
+  shards_.clear();
+  files_->RemoveTree(directory_);
+}
+
+bool SsdTier::OpenSegment(int64_t shard, int64_t spare) {
+  ShardSegments& own = shards_[static_cast<size_t>(shard)];
+  const bool is_new = own.free_places.empty();
+  const size_t place = is_new ? own.segments.size() : own.free_places.back();
+  if ((static_cast<int64_t>(place) + 1) * layout_.capacity() > kMaxLocations) {
+    return false;
+  }
+  const uint64_t number = next_number_++;
+  char name[32];
+  std::snprintf(name, sizeof(name), "/segment-%012llu",
+                static_cast<unsigned long long>(number));
+  std::shared_ptr<Segment> segment;
+  Status status =
+      Segment::Create(files_, layout_, chunk_pages_, directory_ + name, number,
+                      static_cast<uint32_t>(shard), usage_, spare, &segment);
+  if (!status.ok()) SetError(std::move(status));
+  if (segment == nullptr) return false;
+  if (is_new) {
+    own.segments.push_back(segment);
+  } else {
+    own.segments[place] = segment;
+    own.free_places.pop_back();
+  }
+  own.open = std::move(segment);
+  own.open_place = place;
+  return true;
+}
+
+bool SsdTier::Append(int64_t shard, const std::byte* row, bool compacts,
+                     Location* location) {
+  if (has_error_.load(std::memory_order_relaxed)) return false;
+  ShardSegments& own = shards_[static_cast<size_t>(shard)];
+  const int64_t spare = compacts ? 0 : spare_bytes_;
+  if ((own.open == nullptr && !OpenSegment(shard, spare)) ||
+      !own.open->MakeRoom(spare)) {
+    is_full_ = true;
+    return false;
+  }
+  const std::shared_ptr<Segment> segment = own.open;
+  *location = LocationOf(own.open_place, segment->Add(row));
+  ++own.num_live;
+  std::shared_ptr<Segment::Chunk> chunk = segment->TakeFullChunk();
+  if (segment->is_full()) {
+    segment->Seal();
+    own.open.reset();
+  }
+  // Compaction must not wait for the writer: the training waits for it.
+  if (chunk != nullptr) HandOver(segment, std::move(chunk), !compacts);
+  return true;
+}
+
+void SsdTier::HandOver(const std::shared_ptr<Segment>& segment,
+                       std::shared_ptr<Segment::Chunk> chunk, bool waits) {
+  const int64_t limit = std::clamp(chunk_pages_ * layout_.page_bytes * 256,
+                                   kMinPendingBytes, kMaxPendingBytes);
+  const int64_t bytes = chunk_pages_ * layout_.page_bytes;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (waits) {
+      written_.wait(lock, [&] { return pending_bytes_ < limit; });
+    }
+    pending_bytes_ += bytes;
+  }
+  writer_.Add([this, segment, chunk = std::move(chunk), bytes] {
+    // After an error, rows stay where they are: in memory.
+    if (!has_error_) {
+      Status status = segment->Write(*chunk);
+      if (!status.ok()) SetError(std::move(status));
+      rows_written_ += chunk->num_rows;
+    }
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      pending_bytes_ -= bytes;
+    }
+    written_.notify_all();
+  });
+}
+
+void SsdTier::SetError(Status status) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (error_.ok()) error_ = std::move(status);
+  has_error_ = true;
+}
+
+Status SsdTier::error() const {
+  if (!has_error_.load()) return Status::Ok();
+  std::lock_guard<std::mutex> lock(mutex_);
+  return error_;
+}
+
+void SsdTier::FinishWrites() { writer_.Finish(); }
+
+void SsdTier::Seal(int64_t shard) {
+  ShardSegments& own = shards_[static_cast<size_t>(shard)];
+  if (own.open == nullptr) return;
+  const std::shared_ptr<Segment> segment = std::move(own.open);
+  own.open.reset();
+  std::shared_ptr<Segment::Chunk> chunk = segment->Seal();
+  if (chunk != nullptr) HandOver(segment, std::move(chunk), /*waits=*/false);
+}
+
+void SsdTier::Drop(int64_t shard, Location location) {
+  ShardSegments& own = shards_[static_cast<size_t>(shard)];
+  const auto place = static_cast<size_t>(location / layout_.capacity());
+  Segment* segment = own.segments[place].get();
+  segment->ClearLive(location % layout_.capacity());
+  --own.num_live;
+  if (segment->num_live() * 2 >= segment->num_rows()) return;
+  if (segment == own.open.get()) {
+    // An open segment is sealed early, or a small table would fill its large
+    // segment with stale rows.
+    if (segment->num_rows() < 2 * chunk_pages_ * layout_.rows_per_page) return;
+    Seal(shard);
+  }
+  if (segment->num_live() == 0) {
+    own.segments[place].reset();
+    own.free_places.push_back(place);
+  } else if (on_stale_ != nullptr) {
+    on_stale_(shard);
+  }
+}
+
+void SsdTier::Clear(int64_t shard) {
+  ShardSegments& own = shards_[static_cast<size_t>(shard)];
+  own = ShardSegments();
+}
+
+std::shared_ptr<Segment> SsdTier::FindStale(int64_t shard, bool any,
+                                            size_t* place) const {
+  const ShardSegments& own = shards_[static_cast<size_t>(shard)];
+  std::shared_ptr<Segment> best;
+  for (size_t p = 0; p < own.segments.size(); ++p) {
+    const std::shared_ptr<Segment>& segment = own.segments[p];
+    if (segment == nullptr || !segment->is_sealed() || !segment->is_written()) {
+      continue;
+    }
+    const bool is_stale = any ? segment->num_live() < segment->num_rows()
+                              : segment->num_live() * 2 < segment->num_rows();
+    if (!is_stale) continue;
+    if (best == nullptr || segment->num_live() < best->num_live()) {
+      best = segment;
+      *place = p;
+    }
+  }
+  return best;
+}
+
+SsdTier::Read SsdTier::Prepare(int64_t shard, Location location,
+                               std::byte* to) const {
+  const ShardSegments& own = shards_[static_cast<size_t>(shard)];
+  const std::shared_ptr<Segment>& segment =
+      own.segments[static_cast<size_t>(location / layout_.capacity())];
+  const int64_t row = location % layout_.capacity();
+  if (segment->CopyFromMemory(row, to)) return {nullptr, 0, to};
+  return {segment, layout_.RowOffset(row), to};
+}
+
+Status SsdTier::CheckRead(const Read& read, std::byte* row) const {
+  uint32_t stored, computed;
+  if (OpenRow(row, layout_.row_bytes, &stored, &computed)) return Status::Ok();
+  return Damaged(read.segment->path(), read.offset, "row", stored, computed);
+}
+
+Status SsdTier::ReadRun(const std::vector<Read>& reads, size_t begin,
+                        size_t end, bool only_cached, bool* done) const {
+  static thread_local std::vector<std::byte> buffer;
+  const int64_t row_bytes = layout_.row_bytes;
+  Segment* const segment = reads[begin].segment.get();
+  int64_t offset = reads[begin].offset;
+  int64_t size = reads[end - 1].offset + row_bytes - offset;
+  std::byte* to = reads[begin].to;
+  if (direct_reads_) {
+    constexpr int64_t kSector = SegmentLayout::kSector;
+    size += offset % kSector;
+    offset -= offset % kSector;
+    size = (size + kSector - 1) / kSector * kSector;
+    buffer.resize(static_cast<size_t>(size + kSector));
+    const auto address = reinterpret_cast<uintptr_t>(buffer.data());
+    to = buffer.data() + (kSector - address % kSector) % kSector;
+  } else if (end - begin > 1) {
+    buffer.resize(static_cast<size_t>(size));
+    to = buffer.data();
+  }
+  *done = true;
+  Status status;
+  if (direct_reads_) {
+    status = segment->ReadDirect(offset, size, to);
+  } else if (only_cached) {
+    status = segment->ReadCached(offset, size, to, done);
+  } else {
+    status = segment->Read(offset, size, to);
+  }
+  if (!status.ok() || !*done) return status;
+  for (size_t i = begin; i < end; ++i) {
+    const std::byte* from = to + (reads[i].offset - offset);
+    if (from != reads[i].to) {
+      std::memcpy(reads[i].to, from, static_cast<size_t>(row_bytes));
+    }
+    status = CheckRead(reads[i], reads[i].to);
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+Status SsdTier::ReadAll(std::vector<Read>* reads, Executor* executor) {
+  const auto end =
+      std::remove_if(reads->begin(), reads->end(),
+                     [](const Read& read) { return read.segment == nullptr; });
+  reads->erase(end, reads->end());
+  if (reads->empty()) return Status::Ok();
+  std::sort(reads->begin(), reads->end(), [](const Read& a, const Read& b) {
+    const uint64_t x = a.segment->number(), y = b.segment->number();
+    return x != y ? x < y : a.offset < b.offset;
+  });
+  std::vector<size_t> starts;
+  for (size_t i = 0; i < reads->size(); ++i) {
+    const Read& read = (*reads)[i];
+    if (i > 0) {
+      const Read& before = (*reads)[i - 1];
+      const Read& first = (*reads)[starts.back()];
+      if (read.segment == before.segment &&
+          read.offset <= before.offset + layout_.row_bytes + kMaxGap &&
+          read.offset - first.offset < kMaxRun) {
+        continue;
+      }
+    }
+    starts.push_back(i);
+  }
+  const auto num_runs = static_cast<int64_t>(starts.size());
+  starts.push_back(reads->size());
+
+  std::mutex mutex;
+  Status first_error;
+  const auto read_run = [&](int64_t run, bool only_cached) {
+    bool done = false;
+    const auto r = static_cast<size_t>(run);
+    Status status =
+        ReadRun(*reads, starts[r], starts[r + 1], only_cached, &done);
+    if (!status.ok()) {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (first_error.ok()) first_error = std::move(status);
+    }
+    return done;
+  };
+  // What the system has in memory is read at once on the caller's threads; only
+  // the rest is worth the many threads that wait for a disk.
+  std::vector<uint8_t> done(static_cast<size_t>(num_runs), 0);
+  if (!direct_reads_) {
+    const int64_t num_tasks = (num_runs + kRunsAtOnce - 1) / kRunsAtOnce;
+    executor->ParallelFor(num_tasks, [&](int64_t task) {
+      const int64_t limit = std::min(num_runs, (task + 1) * kRunsAtOnce);
+      for (int64_t run = task * kRunsAtOnce; run < limit; ++run) {
+        done[static_cast<size_t>(run)] = read_run(run, /*only_cached=*/true);
+      }
+    });
+  }
+  std::vector<int64_t> left;
+  for (int64_t run = 0; run < num_runs; ++run) {
+    if (!done[static_cast<size_t>(run)]) left.push_back(run);
+  }
+  IoPool::Shared()->ParallelFor(
+      static_cast<int64_t>(left.size()), [&](int64_t i) {
+        read_run(left[static_cast<size_t>(i)], /*only_cached=*/false);
+      });
+  rows_read_ += static_cast<int64_t>(reads->size());
+  return first_error;
+}
+
+Status SsdTier::CopyPages(Segment* segment, int64_t first_page,
+                          int64_t num_pages, std::byte* to) const {
+  const int64_t used =
+      (segment->num_rows() + layout_.rows_per_page - 1) / layout_.rows_per_page;
+  const int64_t end = std::min(used, first_page + num_pages);
+  const int64_t in_file = std::clamp(segment->written_pages(), first_page, end);
+  for (int64_t page = in_file; page < end; ++page) {
+    segment->CopyPageFromMemory(page,
+                                to + (page - first_page) * layout_.page_bytes);
+  }
+  if (in_file == first_page) return Status::Ok();
+  return ReadPages(segment, first_page, in_file - first_page, to);
+}
+
+Status SsdTier::ReadPages(Segment* segment, int64_t first_page,
+                          int64_t num_pages, std::byte* to) const {
+  Status status = segment->Read(layout_.PageOffset(first_page),
+                                num_pages * layout_.page_bytes, to);
+  for (int64_t p = 0; status.ok() && p < num_pages; ++p) {
+    status = CheckPage(layout_, first_page + p, segment->path(),
+                       to + p * layout_.page_bytes);
+  }
+  return status;
+}
+
+}  // namespace tfctr

@@ -1,0 +1,182 @@
+// SsdTier: the rows of one store that have no place in memory, on disk.
+//
+// Each shard appends to a segment of its own; full chunks of it are written by
+// a background thread. A row is addressed by its location, a number within its
+// shard that never changes; a newer copy of a key is a new row elsewhere, and
+// the old one is dropped. Where live rows of a sealed segment are fewer than
+// half, the store compacts it: it moves them and drops the file.
+//
+// The directory is scratch space of one process: it holds nothing that survives
+// the store. Snapshots do.
+
+#ifndef TFCTR_OPS_CC_STORE_SSD_TIER_H_
+#define TFCTR_OPS_CC_STORE_SSD_TIER_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tfctr_ops/cc/store/background_thread.h"
+#include "tfctr_ops/cc/store/executor.h"
+#include "tfctr_ops/cc/store/file_system.h"
+#include "tfctr_ops/cc/store/segment.h"
+#include "tfctr_ops/cc/store/segment_format.h"
+#include "tfctr_ops/cc/store/status.h"
+
+namespace tfctr {
+
+using Location = uint32_t;
+constexpr Location kNowhere = 0xffffffffU;
+constexpr int64_t kMaxLocations = int64_t{1} << 31;  // Of one shard.
+
+struct SsdOptions {
+  std::string directory;     // Empty: no SSD tier.
+  int64_t limit_bytes = -1;  // Of all files; < 0 means none.
+  // Of the rows in memory; < 0 means none. Chunks are smaller when it is small.
+  int64_t ram_bytes = -1;
+  bool direct_reads = false;  // Past the system's page cache.
+  FileSystem* files = FileSystem::Posix();
+};
+
+class SsdTier {
+ public:
+  // The least limit that leaves every shard room for its segments.
+  static int64_t MinLimitBytes(const RowLayout& rows, int64_t num_shards);
+
+  // Takes a directory of its own under options.directory, and removes those
+  // whose owners are gone.
+  static Status Open(const SsdOptions& options, const RowLayout& rows,
+                     int64_t num_shards, std::unique_ptr<SsdTier>* tier);
+  // Removes the directory.
+  ~SsdTier();
+  SsdTier(const SsdTier&) = delete;
+  SsdTier& operator=(const SsdTier&) = delete;
+
+  // REQUIRES, from here to the next line: the lock of the shard.
+
+  // Appends a row. Returns false if the limit leaves no room, or after an error
+  // of the disk, which error() tells. `compacts` may use what is kept back for
+  // compaction.
+  bool Append(int64_t shard, const std::byte* row, bool compacts,
+              Location* location);
+  // The row there is not current any more.
+  void Drop(int64_t shard, Location location);
+  // Drops all rows.
+  void Clear(int64_t shard);
+
+  // A row to be read, with the segment that holds it kept alive.
+  struct Read {
+    std::shared_ptr<Segment> segment;  // Null once it is read.
+    int64_t offset;                    // In its file.
+    std::byte* to;                     // row_bytes.
+  };
+  // Reads the row at once if it is in memory.
+  Read Prepare(int64_t shard, Location location, std::byte* to) const;
+
+  // Copies pages of a segment from the file or from memory, at most up to its
+  // last row.
+  Status CopyPages(Segment* segment, int64_t first_page, int64_t num_pages,
+                   std::byte* to) const;
+
+  // Live rows of a shard.
+  int64_t num_live(int64_t shard) const {
+    return shards_[static_cast<size_t>(shard)].num_live;
+  }
+  // The segments of a shard, by place; null where there is none.
+  const std::vector<std::shared_ptr<Segment>>& segments(int64_t shard) const {
+    return shards_[static_cast<size_t>(shard)].segments;
+  }
+  Location LocationOf(size_t place, int64_t row) const {
+    return static_cast<Location>(
+        static_cast<int64_t>(place) * layout_.capacity() + row);
+  }
+  // A sealed and written segment that is to be compacted, or null: the one with
+  // the least live rows, of those where they are fewer than half; with `any`,
+  // of all.
+  std::shared_ptr<Segment> FindStale(int64_t shard, bool any,
+                                     size_t* place) const;
+  // The open segment takes no more rows; what it holds is being written.
+  void Seal(int64_t shard);
+
+  // ------ From any thread:
+
+  // Reads and checks all rows, many at a time.
+  Status ReadAll(std::vector<Read>* reads, Executor* executor);
+  // Reads pages of a segment that are in the file, in one go, and checks them.
+  Status ReadPages(Segment* segment, int64_t first_page, int64_t num_pages,
+                   std::byte* to) const;
+
+  // Called, with the lock of the shard held, when a segment has become stale.
+  void set_on_stale(std::function<void(int64_t shard)> on_stale) {
+    on_stale_ = std::move(on_stale);
+  }
+
+  // Waits until all chunks that were handed over are written.
+  void FinishWrites();
+  // The first error of the background, for good.
+  Status error() const;
+  void SetError(Status status);
+  // Whether a row was refused for want of room since ClearFull().
+  bool is_full() const { return is_full_.load(); }
+  void ClearFull() { is_full_ = false; }
+
+  const SegmentLayout& layout() const { return layout_; }
+  const std::string& directory() const { return directory_; }
+  int64_t limit_bytes() const { return usage_->limit_bytes(); }
+  int64_t used_bytes() const { return usage_->used_bytes(); }
+  int64_t rows_read() const { return rows_read_.load(); }
+  int64_t rows_written() const { return rows_written_.load(); }
+
+ private:
+  struct ShardSegments {
+    std::vector<std::shared_ptr<Segment>> segments;  // By place.
+    std::vector<size_t> free_places;
+    std::shared_ptr<Segment> open;  // Takes rows; null if there is none.
+    size_t open_place = 0;
+    int64_t num_live = 0;
+  };
+
+  SsdTier(const SsdOptions& options, const RowLayout& rows, int64_t num_shards,
+          std::string directory, std::unique_ptr<FileLock> lock);
+
+  bool OpenSegment(int64_t shard, int64_t spare);
+  void HandOver(const std::shared_ptr<Segment>& segment,
+                std::shared_ptr<Segment::Chunk> chunk, bool waits);
+  Status CheckRead(const Read& read, std::byte* row) const;
+  // Reads the rows [begin, end) of `reads`, neighbours in one go.
+  Status ReadRun(const std::vector<Read>& reads, size_t begin, size_t end,
+                 bool only_cached, bool* done) const;
+
+  FileSystem* const files_;
+  const SegmentLayout layout_;
+  const int64_t chunk_pages_;
+  const bool direct_reads_;
+  const std::string directory_;
+  const std::unique_ptr<FileLock> lock_;
+  const std::shared_ptr<DiskUsage> usage_;
+  const int64_t spare_bytes_;  // Kept back for compaction.
+  std::function<void(int64_t)> on_stale_;
+
+  std::vector<ShardSegments> shards_;  // Each guarded by its shard's lock.
+
+  std::atomic<uint64_t> next_number_{1};
+  std::atomic<bool> is_full_{false};
+  std::atomic<bool> has_error_{false};
+  std::atomic<int64_t> rows_read_{0};
+  std::atomic<int64_t> rows_written_{0};
+  mutable std::mutex mutex_;
+  std::condition_variable written_;
+  Status error_;               // Guarded by mutex_, as all below.
+  int64_t pending_bytes_ = 0;  // Handed over and not written.
+  BackgroundThread writer_;    // Last: its jobs use all others.
+};
+
+}  // namespace tfctr
+
+#endif  // TFCTR_OPS_CC_STORE_SSD_TIER_H_
