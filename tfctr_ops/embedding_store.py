@@ -1,6 +1,7 @@
 """`EmbeddingStore`: the Python handle of the native embedding store."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -334,6 +335,47 @@ class EmbeddingStore:
         """
         self._ops.tfctr_embedding_store_import(
             self._handle, *rows, tf.constant(step, tf.int64)
+        )
+
+    def save(self, directory: str, metadata: str = "") -> dict[str, int]:
+        """Writes all rows, as of one moment, to a new directory: a snapshot.
+
+        Training may go on meanwhile, from another thread. Rows that have not changed
+        since the last snapshot are not written again: their files are linked, or copied
+        if the directory is on another file system.
+
+        Args:
+            directory: String. It must not exist; its parents are made if need be.
+            metadata: String, kept beside the rows.
+
+        Returns:
+            Counts: `rows` in the snapshot, `rows_written` of them now, `bytes` of its
+            files, and `linked_bytes` of these, shared with others.
+
+        Raises:
+            tf.errors.FailedPreconditionError: If the directory exists.
+            tf.errors.ResourceExhaustedError: If the disk is full.
+            tf.errors.UnavailableError: If the disk refuses. After an error, there is no
+                directory.
+        """
+        report = self._ops.tfctr_embedding_store_save(self._handle, directory, metadata)
+        names = ("rows", "rows_written", "bytes", "linked_bytes")
+        return dict(zip(names, report.numpy().tolist(), strict=True))
+
+    def restore(self, directory: str, features: Sequence[int]) -> None:
+        """Replaces all rows, and the step, by those of a snapshot.
+
+        Args:
+            directory: String, as given to `save`.
+            features: Integers: feature f of the snapshot becomes `features[f]`.
+
+        Raises:
+            tf.errors.InvalidArgumentError: If the snapshot is of other rows. Nothing
+                has changed.
+            tf.errors.DataLossError: If it is damaged. The store is empty.
+        """
+        self._ops.tfctr_embedding_store_restore(
+            self._handle, directory, tf.constant(features, tf.int32)
         )
 
     def stats(self) -> dict[str, int]:

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -76,6 +78,8 @@ class Session {
       } else if (die < 95) {
         const Keys keys = SomeKeys(20);
         CHECK_EQ(store_.Remove(keys), model_.Remove(keys));
+      } else if (die < 96) {
+        MaybeSave();
       } else if (die < 97) {
         CheckStats();
       } else if (die < 99) {
@@ -234,6 +238,7 @@ class Session {
   // or in the same store, whose open lookups stay open.
   void Move() {
     const Table table = store_.Export();
+    const std::string snapshot = MaybeSave();
     model_.EndStep();
     if (!model_.CanImport()) {
       CheckIsFull(store_.TryImport(table, model_.step()));
@@ -246,7 +251,24 @@ class Session {
       model_.ForgetSkipped();
     }
     for (OpenLookup& lookup : open_) lookup.is_stale = true;
-    store_.Import(table, model_.step());
+    if (snapshot.empty()) {
+      store_.Import(table, model_.step());
+    } else {
+      CHECK_OK(store_->Restore(snapshot, {0, 1, 2}, store_.executor()));
+      std::filesystem::remove_all(snapshot);
+    }
+  }
+
+  // Now and then saves a snapshot, and returns where.
+  std::string MaybeSave() {
+    if (random_.Below(2) == 0) return "";
+    const std::string path =
+        snapshots_.path() + "/" + std::to_string(next_snapshot_++);
+    SaveReport report;
+    CHECK_OK(store_->Save(path, "", store_.executor(), &report));
+    CHECK_EQ(report.rows, static_cast<int64_t>(model_.KnownRows().size()));
+    CHECK_LE(report.rows_written, report.rows);
+    return path;
   }
 
   const Case case_;
@@ -257,6 +279,8 @@ class Session {
   Random random_;
   std::vector<OpenLookup> open_;
   int64_t next_sequence_ = 0;
+  const TemporaryDirectory snapshots_;
+  int64_t next_snapshot_ = 0;
   float learning_rate_ = 0;
 };
 

@@ -183,9 +183,17 @@ struct Rows {
 
   int64_t Update(const RowKernels& kernels, const SparseOptimizer& optimizer,
                  const UpdateStep& step) {
-    return kernels.update(optimizer, step, layout.dim(), pointers.data(),
-                          gradients.data(),
-                          static_cast<int64_t>(pointers.size()));
+    std::vector<int32_t> newly_dirty(pointers.size());
+    std::vector<int32_t> clean;
+    for (size_t i = 0; i < pointers.size(); ++i) {
+      if (Header(i).dirty == 0) clean.push_back(static_cast<int32_t>(i));
+    }
+    const RowKernels::Changes changes = kernels.update(
+        optimizer, step, layout.dim(), pointers.data(), gradients.data(),
+        static_cast<int64_t>(pointers.size()), newly_dirty.data());
+    newly_dirty.resize(static_cast<size_t>(changes.num_newly_dirty));
+    CHECK_EQ(newly_dirty, clean);
+    return changes.newly_known;
   }
 
   RowLayout layout;

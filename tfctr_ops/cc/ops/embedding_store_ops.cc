@@ -298,4 +298,87 @@ stats: rows, known_rows, row_bytes, memory_bytes, evicted_rows, skipped_updates,
   step, rows_on_disk_only, disk_bytes, rows_read, rows_written.
 )doc");
 
+REGISTER_OP("Tfctr>EmbeddingStoreSave")
+    .Input("store: resource")
+    .Input("directory: string")
+    .Input("metadata: string")
+    .Output("report: int64")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle scalar;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &scalar));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 0, &scalar));
+      c->set_output(0, c->Vector(4));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Writes all rows, as of one moment, to a new directory, while training goes on.
+
+store: Handle from `EmbeddingStore`.
+directory: Where; it must not exist.
+metadata: Kept beside the rows.
+report: rows, rows_written, bytes, linked_bytes.
+)doc");
+
+REGISTER_OP("Tfctr>EmbeddingStoreRestore")
+    .Input("store: resource")
+    .Input("directory: string")
+    .Input("features: int32")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle shape;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &shape));
+      return c->WithRank(c->input(2), 1, &shape);
+    })
+    .Doc(R"doc(
+Replaces all rows, and the step, by those of a snapshot.
+
+store: Handle from `EmbeddingStore`.
+directory: As given to `EmbeddingStoreSave`.
+features: Feature f of the snapshot becomes features[f].
+)doc");
+
+REGISTER_OP("Tfctr>SnapshotInfo")
+    .Input("directory: string")
+    .Output("metadata: string")
+    .Output("facts: int64")
+    .Output("names: string")
+    .Output("segments: int64")
+    .SetIsStateful()  // Reads the disk anew with each call.
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle scalar;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &scalar));
+      c->set_output(0, c->Scalar());
+      c->set_output(1, c->Vector(4));
+      c->set_output(2, c->Vector(InferenceContext::kUnknownDim));
+      c->set_output(3, c->Matrix(InferenceContext::kUnknownDim, 3));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Tells what a snapshot holds, by its manifest.
+
+directory: As given to `EmbeddingStoreSave`.
+metadata: As given there.
+facts: step, dim, num_slot_floats, rows.
+names: Of the segment files, `(n,)`.
+segments: Rows in the file, rows that belong to the snapshot, bytes: `(n, 3)`.
+)doc");
+
+REGISTER_OP("Tfctr>SnapshotDamage")
+    .Input("directory: string")
+    .Output("damage: string")
+    .SetIsStateful()  // Reads the disk anew with each call.
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle scalar;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &scalar));
+      c->set_output(0, c->Vector(InferenceContext::kUnknownDim));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Reads all of a snapshot, and says what is wrong with it.
+
+directory: As given to `EmbeddingStoreSave`.
+damage: One message per damaged file, `(n,)`; none if all is well.
+)doc");
+
 }  // namespace tfctr

@@ -69,7 +69,7 @@ EmbeddingStore::EmbeddingStore(StoreOptions options,
     if (closes_ || is_stale_[static_cast<size_t>(s)].exchange(true)) return;
     background_->Add([this, s] {
       is_stale_[static_cast<size_t>(s)] = false;
-      while (!closes_ && CompactShard(s, /*any=*/false)) {
+      while (!closes_ && CompactShard(ssd_.get(), s, /*any=*/false)) {
       }
     });
   });

@@ -30,6 +30,7 @@
 #include "tfctr_ops/cc/store/memory_budget.h"
 #include "tfctr_ops/cc/store/row_kernels.h"
 #include "tfctr_ops/cc/store/shard.h"
+#include "tfctr_ops/cc/store/snapshot.h"
 #include "tfctr_ops/cc/store/status.h"
 #include "tfctr_ops/cc/store/store_options.h"
 #include "tfctr_ops/cc/store/ticket.h"
@@ -49,6 +50,14 @@ struct RowArrays {
   float* floats;        // (n, num_floats): weights, then slots
   int64_t* last_steps;  // (n)
   int64_t* counts;      // (n)
+};
+
+// What a snapshot took.
+struct SaveReport {
+  int64_t rows;          // In the snapshot.
+  int64_t rows_written;  // Of these, the others being there already.
+  int64_t bytes;         // Of its files.
+  int64_t linked_bytes;  // Of these, shared with other snapshots or the store.
 };
 
 struct StoreStats {
@@ -120,6 +129,21 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   Status Import(int64_t n, const RowArrays& rows, int64_t step,
                 Executor* executor);
 
+  // Writes all known rows, as of one moment, to a new directory; `metadata` is
+  // kept beside them. Training may go on meanwhile. Rows that have not changed
+  // since the last snapshot are not written again: their files are linked, or
+  // copied if the directory is on another file system. Returns
+  // FailedPrecondition if the directory exists. After an error it does not.
+  Status Save(const std::string& directory, const std::string& metadata,
+              Executor* executor, SaveReport* report);
+
+  // Replaces all rows, and the step, by those of a snapshot. Its feature f
+  // becomes features[f]. Returns InvalidArgument if the snapshot is of other
+  // rows, with nothing changed; DataLoss or Unavailable if it is damaged, with
+  // the table empty.
+  Status Restore(const std::string& directory,
+                 const std::vector<int32_t>& features, Executor* executor);
+
   // Waits until the background threads have nothing to do.
   void FinishBackground();
 
@@ -190,15 +214,26 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   Status CheckDisk();
   // Compacts the stalest segment of the shard, if there is one. Returns whether
   // that gained room. REQUIRES: no lock.
-  bool CompactShard(int64_t s, bool any);
+  bool CompactShard(SsdTier* tier, int64_t s, bool any);
   // Copies the rows of a shard that are on disk only to `out` from `i` on.
   // REQUIRES: all locks.
   Status ExportFromDisk(int64_t s, int64_t i, RowArrays* out);
+
+  // Begins the snapshot: all that is saved is as of this moment.
+  Status Cut(SsdTier* tier, Executor* executor, int64_t* step);
+  // Writes what has changed, and lists the segments of the snapshot.
+  Status SaveRows(SsdTier* tier, std::vector<SsdTier::CutSegment>* segments);
+  // Ends it; returns whether every row was saved.
+  bool EndCut(SsdTier* tier);
+  Status CheckSnapshot(const std::string& directory, const Snapshot& snapshot,
+                       const std::vector<int32_t>& features) const;
 
   Status FullError(int64_t num_missing) const;
   // Whether the rows are such as Export gives.
   Status CheckRows(int64_t n, const RowArrays& rows, int64_t step,
                    const ResolvedBatch& batch) const;
+  // Removes every row. REQUIRES: step_mutex_.
+  void Clear(int64_t step, Executor* executor);
   // Imports rows [start, end), whose keys are not there.
   Status ImportSome(int64_t start, int64_t end, const RowArrays& rows,
                     Executor* executor);
@@ -230,6 +265,11 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   std::mutex batches_mutex_;
   // Guarded by batches_mutex_:
   std::vector<std::unique_ptr<ResolvedBatch>> free_batches_;
+
+  std::mutex save_mutex_;  // Before step_mutex_. One snapshot at a time.
+  // Without an SSD tier: the copies of rows that snapshots share. Made by the
+  // first snapshot; guarded by save_mutex_.
+  std::unique_ptr<SsdTier> snapshot_tier_;
 
   std::mutex step_mutex_;  // Before any shard's.
   // Guarded by step_mutex_:

@@ -129,6 +129,7 @@ Status EmbeddingStore::CheckFits(int64_t n) {
 
 Status EmbeddingStore::Import(int64_t n, const RowArrays& rows, int64_t step,
                               Executor* executor) {
+  std::lock_guard<std::mutex> save_lock(save_mutex_);
   std::unique_ptr<ResolvedBatch> batch = TakeBatch();
   Status status =
       Partition({rows.ids, n, rows.features, n}, executor, batch.get());
@@ -138,19 +139,24 @@ Status EmbeddingStore::Import(int64_t n, const RowArrays& rows, int64_t step,
   status = CheckRows(n, rows, step, *batch);
   if (status.ok()) status = CheckFits(n);
   if (!status.ok()) return status;
-  reports_.clear();
-  ++imports_;
-  ForEachShard(n, executor, [&](int64_t s) {
-    budget_->Release(shard(s).rows().size() * layout_.row_bytes());
-    shard(s).Clear();
-  });
-  step_ = step;
+  Clear(step, executor);
   // Evicted rows of a small budget go to disk; without one, they are gone.
   for (int64_t start = 0; start < n && status.ok(); start += kImportRows) {
     status =
         ImportSome(start, std::min(n, start + kImportRows), rows, executor);
   }
   return status;
+}
+
+void EmbeddingStore::Clear(int64_t step, Executor* executor) {
+  reports_.clear();
+  ++imports_;
+  const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
+  executor->ParallelFor(num_shards(), [&](int64_t s) {
+    budget_->Release(shard(s).rows().size() * layout_.row_bytes());
+    shard(s).Clear();
+  });
+  step_ = step;
 }
 
 Status EmbeddingStore::ImportSome(int64_t start, int64_t end,

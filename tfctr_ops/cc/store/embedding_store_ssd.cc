@@ -161,7 +161,8 @@ Status EmbeddingStore::CheckDisk() {
     ssd_->FinishWrites();
     ssd_->ClearFull();
     const int64_t before = ssd_->used_bytes();
-    for (int64_t s = 0; s < num_shards(); ++s) CompactShard(s, /*any=*/true);
+    for (int64_t s = 0; s < num_shards(); ++s)
+      CompactShard(ssd_.get(), s, /*any=*/true);
     ssd_->FinishWrites();
     if (ssd_->used_bytes() >= before && ssd_->error().ok()) {
       return Status::ResourceExhausted(
@@ -175,18 +176,18 @@ Status EmbeddingStore::CheckDisk() {
   return ssd_->error();
 }
 
-bool EmbeddingStore::CompactShard(int64_t s, bool any) {
-  const SegmentLayout& layout = ssd_->layout();
+bool EmbeddingStore::CompactShard(SsdTier* tier, int64_t s, bool any) {
+  const SegmentLayout& layout = tier->layout();
   size_t place = 0;
   std::shared_ptr<Segment> segment;
   int64_t num_rows;
   {
     std::lock_guard<std::mutex> lock(shard(s).mutex());
-    segment = ssd_->FindStale(s, any, &place);
+    segment = tier->FindStale(s, any, &place);
     if (segment == nullptr) return false;
     num_rows = segment->num_rows();
   }
-  if (!ssd_->error().ok()) return false;
+  if (!tier->error().ok()) return false;
 
   constexpr int64_t kPagesAtOnce = 16;
   const int64_t rows_at_once = kPagesAtOnce * layout.rows_per_page;
@@ -197,22 +198,22 @@ bool EmbeddingStore::CompactShard(int64_t s, bool any) {
     const int64_t num_pages =
         (end - first + layout.rows_per_page - 1) / layout.rows_per_page;
     Status status =
-        ssd_->ReadPages(segment.get(), first_page, num_pages, pages.data());
+        tier->ReadPages(segment.get(), first_page, num_pages, pages.data());
     if (!status.ok()) {
-      ssd_->SetError(std::move(status));
+      tier->SetError(std::move(status));
       return false;
     }
     std::lock_guard<std::mutex> lock(shard(s).mutex());
     // The shard may have been cleared since.
-    if (ssd_->segments(s).size() <= place ||
-        ssd_->segments(s)[place] != segment) {
+    if (tier->segments(s).size() <= place ||
+        tier->segments(s)[place] != segment) {
       return true;
     }
     for (int64_t r = first; r < end; ++r) {
       if (closes_) return false;
       if (!segment->is_live(r)) continue;
       std::byte* row = pages.data() + layout.InPages(r - first);
-      if (!shard(s).Relocate(row, ssd_->LocationOf(place, r))) return false;
+      if (!shard(s).Relocate(row, tier->LocationOf(place, r))) return false;
     }
   }
   return true;

@@ -29,9 +29,10 @@ bool AllWithin(const RowKernels& kernels, const float* values, int64_t n,
 
 // What a thread needs to update one shard; kept between steps.
 struct Scratch {
-  std::vector<uint32_t> slots;   // Of the distinct rows of all lookups.
-  std::vector<std::byte*> rows;  // The same rows.
-  std::vector<float> sums;       // Their gradients.
+  std::vector<uint32_t> slots;       // Of the distinct rows of all lookups.
+  std::vector<std::byte*> rows;      // The same rows.
+  std::vector<float> sums;           // Their gradients.
+  std::vector<int32_t> newly_dirty;  // See RowKernels::update.
   std::vector<std::vector<int32_t>> place_of;  // See Unite; one per lookup.
   std::vector<int32_t> positions;  // Of one lookup's keys, in its gradient.
   std::vector<int32_t> places;     // Of the same keys, in `sums`.
@@ -197,9 +198,18 @@ void EmbeddingStore::ApplyToShard(int64_t s, const UpdateStep& step) {
     const auto at = static_cast<size_t>(i);
     scratch.rows[at] = rows.Row(scratch.slots[at]);
   }
-  shard(s).CountKnown(kernels_.update(options_.optimizer, step, dim,
-                                      scratch.rows.data(), scratch.sums.data(),
-                                      num_rows));
+  if (shard(s).saves()) {
+    for (int64_t i = 0; i < num_rows; ++i) {
+      shard(s).SaveIfNeeded(scratch.slots[static_cast<size_t>(i)]);
+    }
+  }
+  scratch.newly_dirty.resize(static_cast<size_t>(num_rows));
+  const UpdateStep marked = {step.learning_rate, step.number, shard(s).mark()};
+  const RowKernels::Changes changes = kernels_.update(
+      options_.optimizer, marked, dim, scratch.rows.data(), scratch.sums.data(),
+      num_rows, scratch.newly_dirty.data());
+  shard(s).CountChanged(changes.newly_known, scratch.slots.data(),
+                        scratch.newly_dirty.data(), changes.num_newly_dirty);
 }
 
 }  // namespace tfctr

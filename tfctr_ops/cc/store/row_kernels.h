@@ -17,6 +17,12 @@
 namespace tfctr {
 
 struct RowKernels {
+  // What an update did to the headers of its rows.
+  struct Changes {
+    int64_t newly_known;      // How many rows.
+    int64_t num_newly_dirty;  // How many i in `newly_dirty`.
+  };
+
   const char* level;
 
   // Copies `dim` floats from from[i] to rows[positions[i]], for i in [0, n).
@@ -30,10 +36,10 @@ struct RowKernels {
                      float* sums);
 
   // Updates rows[i] with the summed gradient sums[i], for i in [0, n), and
-  // stamps their headers. Returns how many rows became known by it.
-  int64_t (*update)(const SparseOptimizer& optimizer, const UpdateStep& step,
+  // stamps their headers. `newly_dirty` has room for n.
+  Changes (*update)(const SparseOptimizer& optimizer, const UpdateStep& step,
                     int64_t dim, std::byte* const* rows, const float* sums,
-                    int64_t n);
+                    int64_t n, int32_t* newly_dirty);
 
   // Whether every |values[i]| <= bound; false for NaN.
   bool (*all_within)(const float* values, int64_t n, float bound);

@@ -239,16 +239,17 @@ struct Ftrl {
 };
 
 template <typename Rule, int kDim>
-int64_t UpdateRows(const SparseOptimizer& optimizer, const UpdateStep& step,
-                   int64_t any_dim, std::byte* const* rows, const float* sums,
-                   int64_t n) {
+RowKernels::Changes UpdateRows(const SparseOptimizer& optimizer,
+                               const UpdateStep& step, int64_t any_dim,
+                               std::byte* const* rows, const float* sums,
+                               int64_t n, int32_t* newly_dirty) {
   const int64_t dim = kDim > 0 ? kDim : any_dim;
   Rule rule(optimizer, step);
   const float keep = 1.0f - step.learning_rate * optimizer.weight_decay;
   const int64_t row_bytes = static_cast<int64_t>(sizeof(RowHeader)) +
                             4 * (dim * (1 + Rule::kSlotsPerWeight));
   constexpr int64_t kAhead = 8;
-  int64_t newly_known = 0;
+  RowKernels::Changes changes = {0, 0};
   for (int64_t r = 0; r < n; ++r) {
     if (r + kAhead < n) {
       for (int64_t b = 0; b < row_bytes; b += 64) {
@@ -256,7 +257,9 @@ int64_t UpdateRows(const SparseOptimizer& optimizer, const UpdateStep& step,
       }
     }
     auto* header = reinterpret_cast<RowHeader*>(rows[r]);
-    newly_known += !header->known;
+    changes.newly_known += !header->known;
+    newly_dirty[changes.num_newly_dirty] = static_cast<int32_t>(r);
+    changes.num_newly_dirty += header->dirty == 0;
     header->known = 1;
     header->dirty = step.dirty & 3;
     header->last_step = static_cast<uint32_t>(step.number);
@@ -273,35 +276,42 @@ int64_t UpdateRows(const SparseOptimizer& optimizer, const UpdateStep& step,
     TFCTR_FOR_EACH_BLOCK(dim, c, TFCTR_BODY);
 #undef TFCTR_BODY
   }
-  return newly_known;
+  return changes;
 }
 
 template <typename Rule>
-int64_t UpdateRowsOf(const SparseOptimizer& optimizer, const UpdateStep& step,
-                     int64_t dim, std::byte* const* rows, const float* sums,
-                     int64_t n){
+RowKernels::Changes UpdateRowsOf(const SparseOptimizer& optimizer,
+                                 const UpdateStep& step, int64_t dim,
+                                 std::byte* const* rows, const float* sums,
+                                 int64_t n, int32_t* newly_dirty){
 #define TFCTR_CALL(kDim) \
-  UpdateRows<Rule, kDim>(optimizer, step, dim, rows, sums, n)
+  UpdateRows<Rule, kDim>(optimizer, step, dim, rows, sums, n, newly_dirty)
     TFCTR_FOR_DIM(dim, TFCTR_CALL)
 #undef TFCTR_CALL
 }
 
-int64_t
+RowKernels::Changes
     Update(const SparseOptimizer& optimizer, const UpdateStep& step,
-           int64_t dim, std::byte* const* rows, const float* sums, int64_t n) {
+           int64_t dim, std::byte* const* rows, const float* sums, int64_t n,
+           int32_t* newly_dirty) {
   switch (optimizer.kind) {
     case SparseOptimizer::Kind::kSgd:
-      return UpdateRowsOf<Sgd>(optimizer, step, dim, rows, sums, n);
+      return UpdateRowsOf<Sgd>(optimizer, step, dim, rows, sums, n,
+                               newly_dirty);
     case SparseOptimizer::Kind::kAdagrad:
-      return UpdateRowsOf<Adagrad>(optimizer, step, dim, rows, sums, n);
+      return UpdateRowsOf<Adagrad>(optimizer, step, dim, rows, sums, n,
+                                   newly_dirty);
     case SparseOptimizer::Kind::kRowwiseAdagrad:
-      return UpdateRowsOf<RowwiseAdagrad>(optimizer, step, dim, rows, sums, n);
+      return UpdateRowsOf<RowwiseAdagrad>(optimizer, step, dim, rows, sums, n,
+                                          newly_dirty);
     case SparseOptimizer::Kind::kAdam:
-      return UpdateRowsOf<Adam>(optimizer, step, dim, rows, sums, n);
+      return UpdateRowsOf<Adam>(optimizer, step, dim, rows, sums, n,
+                                newly_dirty);
     case SparseOptimizer::Kind::kFtrl:
-      return UpdateRowsOf<Ftrl>(optimizer, step, dim, rows, sums, n);
+      return UpdateRowsOf<Ftrl>(optimizer, step, dim, rows, sums, n,
+                                newly_dirty);
   }
-  return 0;
+  return {0, 0};
 }
 
 #undef TFCTR_FOR_EACH_BLOCK

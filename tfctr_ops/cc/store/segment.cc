@@ -51,8 +51,11 @@ Segment::~Segment() {
   usage_->Release(reserved_bytes_);
 }
 
-void Segment::ClearLive(int64_t row) {
-  live_[static_cast<size_t>(row / 64)] &= ~(uint64_t{1} << (row % 64));
+void Segment::ClearLive(int64_t row, int64_t cut, bool of_cut) {
+  NoteCut(cut);
+  const uint64_t others = ~(uint64_t{1} << (row % 64));
+  live_[static_cast<size_t>(row / 64)] &= others;
+  if (of_cut) cut_live_[static_cast<size_t>(row / 64)] &= others;
   --num_live_;
 }
 
@@ -81,7 +84,8 @@ bool Segment::MakeRoom(int64_t spare) {
   return true;
 }
 
-int64_t Segment::Add(const std::byte* row) {
+int64_t Segment::Add(const std::byte* row, int64_t cut, bool of_cut) {
+  NoteCut(cut);
   Chunk* chunk = chunks_.back().get();
   const int64_t in_chunk = chunk->num_rows++;
   const int64_t page = in_chunk / layout_.rows_per_page;
@@ -89,7 +93,9 @@ int64_t Segment::Add(const std::byte* row) {
               chunk->memory.data() + page * layout_.page_bytes +
                   layout_.InPage(in_chunk));
   const int64_t number = num_rows_++;
-  live_[static_cast<size_t>(number / 64)] |= uint64_t{1} << (number % 64);
+  const uint64_t bit = uint64_t{1} << (number % 64);
+  live_[static_cast<size_t>(number / 64)] |= bit;
+  if (of_cut) cut_live_[static_cast<size_t>(number / 64)] |= bit;
   ++num_live_;
   return number;
 }

@@ -87,12 +87,18 @@ class Segment {
   bool is_live(int64_t row) const {
     return (live_[static_cast<size_t>(row / 64)] >> (row % 64)) & 1;
   }
-  void ClearLive(int64_t row);
+  // `cut` is which snapshot is being made, or 0; see SsdTier::BeginCut.
+  // `of_cut` is whether the change belongs to its moment.
+  void ClearLive(int64_t row, int64_t cut, bool of_cut);
+  // The live rows as of the cut, and how many. REQUIRES: the cut goes on.
+  const std::vector<uint64_t>& live_at(int64_t cut) const {
+    return cut_ == cut ? cut_live_ : live_;
+  }
 
   // Makes sure that a row can be added; false if the disk limit does not let.
   bool MakeRoom(int64_t spare);
   // Adds the row, live, and returns its number. REQUIRES: MakeRoom.
-  int64_t Add(const std::byte* row);
+  int64_t Add(const std::byte* row, int64_t cut, bool of_cut);
 
   // A chunk with nothing more to come.
   struct Chunk {
@@ -125,6 +131,8 @@ class Segment {
   // Writes a chunk, which must come in their order.
   Status Write(const Chunk& chunk);
 
+  // Brings what was written to the disk for good.
+  Status Sync() { return file_->Sync(); }
   // Reads bytes of the file that were written.
   Status Read(int64_t offset, int64_t size, std::byte* to) {
     return file_->Read(offset, size, to);
@@ -140,6 +148,12 @@ class Segment {
           uint64_t number, uint32_t shard, std::shared_ptr<DiskUsage> usage,
           std::unique_ptr<File> file);
 
+  // Notes the live rows as of the cut, before the first change since.
+  void NoteCut(int64_t cut) {
+    if (cut == 0 || cut_ == cut) return;
+    cut_ = cut;
+    cut_live_ = live_;
+  }
   int64_t chunk_rows() const { return chunk_pages_ * layout_.rows_per_page; }
   int64_t ChunkPages(int64_t chunk) const;
 
@@ -163,6 +177,8 @@ class Segment {
   int64_t num_live_ = 0;
   bool is_sealed_ = false;
   std::vector<uint64_t> live_;
+  int64_t cut_ = 0;
+  std::vector<uint64_t> cut_live_;              // Of cut_.
   std::vector<std::shared_ptr<Chunk>> chunks_;  // Null once seen as written.
 };
 

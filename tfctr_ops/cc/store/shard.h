@@ -126,16 +126,31 @@ class Shard {
     return static_cast<int32_t>(header->mark);
   }
 
-  // Notes that the row holds something now; returns the row.
-  std::byte* MakeKnown(uint32_t slot) {
-    RowHeader* header = rows_.Header(slot);
-    known_ += !header->known;
-    header->known = 1;
-    header->dirty = 1;
-    return rows_.Row(slot);
+  // Notes that the row will be changed; returns the row.
+  std::byte* MakeKnown(uint32_t slot);
+  // The same for rows that a kernel changed: how many became known by it, and
+  // which were as on disk before.
+  void CountChanged(int64_t newly_known, const uint32_t* slots,
+                    const int32_t* newly_dirty, int64_t num_newly_dirty);
+
+  // Keeps copies of rows on disk from now on, for snapshots alone. REQUIRES:
+  // there is no tier.
+  void KeepCopies(SsdTier* ssd);
+  // From here on, rows that have changed since the last snapshot are saved
+  // before they change again.
+  void BeginSnapshot();
+  // Saves rows that were changed before BeginSnapshot; returns whether there
+  // may be more. A few at a time, since the lock is held meanwhile.
+  bool SaveSome();
+  // Saves the row if its snapshot still needs that, before it changes.
+  void SaveIfNeeded(uint32_t slot) {
+    if (saves_ && IsOfSnapshot(*rows_.Header(slot))) Save(slot);
   }
-  // The same for rows that were made known without a call.
-  void CountKnown(int64_t more) { known_ += more; }
+  bool saves() const { return saves_; }
+  // What RowHeader::dirty is set to.
+  uint32_t mark() const { return mark_; }
+  // Returns whether all was saved.
+  bool EndSnapshot();
 
   const RamTier& rows() const { return rows_; }
   // Rows that hold something, in memory or on disk.
@@ -157,6 +172,14 @@ class Shard {
   // Takes the row out of memory, to disk if it holds something. Returns false
   // if there is no room.
   bool Demote(uint32_t slot);
+  // Writes the row to disk, in place of its copy there. Returns false if there
+  // is no room.
+  bool WriteCopy(uint32_t slot);
+  // Whether the row was changed before the snapshot began, and not saved yet.
+  bool IsOfSnapshot(const RowHeader& header) const {
+    return header.dirty != 0 && header.dirty != mark_;
+  }
+  void Save(uint32_t slot);
   uint32_t Allocate();
   uint32_t TagOf(const RowHeader& header) const;
 
@@ -164,13 +187,25 @@ class Shard {
   const RowLayout& layout_;
   const RowKernels& kernels_;
   const int64_t number_;
-  SsdTier* const ssd_;
+  SsdTier* ssd_;
+  bool demotes_;  // Whether rows that leave memory go to disk.
   std::mutex mutex_;
   KeyIndex index_;
   RamTier rows_;
   // With an SSD tier, of each slot: where the copy of its row is, or kNowhere.
   // The row itself may be newer.
   std::vector<Location> copies_;
+  // Slots of rows that differ from their copies, some of them no longer. It is
+  // kept from the first snapshot on, and while it is shorter than a scan.
+  std::vector<uint32_t> dirty_;
+  bool lists_dirty_ = false;
+  // Of the snapshot that is being made: slots to look at, or all up to num_.
+  bool saves_ = false;
+  bool save_failed_ = false;
+  bool scans_ = false;
+  std::vector<uint32_t> to_save_;
+  int64_t next_to_save_ = 0;
+  uint32_t mark_ = 1;  // 1 and 2 in turn, from snapshot to snapshot.
   uint64_t generation_ = 0;
   int64_t hand_ = 0;   // Of the clock: the slot it looks at next.
   int64_t known_ = 0;  // In memory.

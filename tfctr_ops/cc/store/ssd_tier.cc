@@ -156,10 +156,11 @@ bool SsdTier::OpenSegment(int64_t shard, int64_t spare) {
   return true;
 }
 
-bool SsdTier::Append(int64_t shard, const std::byte* row, bool compacts,
+bool SsdTier::Append(int64_t shard, const std::byte* row, Purpose purpose,
                      Location* location) {
   if (has_error_.load(std::memory_order_relaxed)) return false;
   ShardSegments& own = shards_[static_cast<size_t>(shard)];
+  const bool compacts = purpose == Purpose::kCompaction;
   const int64_t spare = compacts ? 0 : spare_bytes_;
   if ((own.open == nullptr && !OpenSegment(shard, spare)) ||
       !own.open->MakeRoom(spare)) {
@@ -167,27 +168,40 @@ bool SsdTier::Append(int64_t shard, const std::byte* row, bool compacts,
     return false;
   }
   const std::shared_ptr<Segment> segment = own.open;
-  *location = LocationOf(own.open_place, segment->Add(row));
+  *location = LocationOf(
+      own.open_place, segment->Add(row, cut_, purpose == Purpose::kSnapshot));
   ++own.num_live;
+  if (purpose == Purpose::kSnapshot) ++rows_saved_;
   std::shared_ptr<Segment::Chunk> chunk = segment->TakeFullChunk();
   if (segment->is_full()) {
     segment->Seal();
     own.open.reset();
   }
-  // Compaction must not wait for the writer: the training waits for it.
-  if (chunk != nullptr) HandOver(segment, std::move(chunk), !compacts);
+  // Who evicts is the training itself; the others must not let it wait for the
+  // writer with the lock held.
+  if (chunk != nullptr) {
+    HandOver(segment, std::move(chunk), purpose == Purpose::kEviction);
+  }
   return true;
+}
+
+int64_t SsdTier::MaxPendingBytes() const {
+  return std::clamp(chunk_pages_ * layout_.page_bytes * 256, kMinPendingBytes,
+                    kMaxPendingBytes);
+}
+
+void SsdTier::AwaitWriter() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  written_.wait(lock, [&] { return pending_bytes_ < MaxPendingBytes() / 2; });
 }
 
 void SsdTier::HandOver(const std::shared_ptr<Segment>& segment,
                        std::shared_ptr<Segment::Chunk> chunk, bool waits) {
-  const int64_t limit = std::clamp(chunk_pages_ * layout_.page_bytes * 256,
-                                   kMinPendingBytes, kMaxPendingBytes);
   const int64_t bytes = chunk_pages_ * layout_.page_bytes;
   {
     std::unique_lock<std::mutex> lock(mutex_);
     if (waits) {
-      written_.wait(lock, [&] { return pending_bytes_ < limit; });
+      written_.wait(lock, [&] { return pending_bytes_ < MaxPendingBytes(); });
     }
     pending_bytes_ += bytes;
   }
@@ -218,7 +232,17 @@ Status SsdTier::error() const {
   return error_;
 }
 
-void SsdTier::FinishWrites() { writer_.Finish(); }
+void SsdTier::FinishWrites() {
+  // Not until the writer is idle: the training may never let it be.
+  bool done = false;
+  writer_.Add([&] {
+    std::lock_guard<std::mutex> lock(mutex_);
+    done = true;
+    written_.notify_all();
+  });
+  std::unique_lock<std::mutex> lock(mutex_);
+  written_.wait(lock, [&] { return done; });
+}
 
 void SsdTier::Seal(int64_t shard) {
   ShardSegments& own = shards_[static_cast<size_t>(shard)];
@@ -229,11 +253,12 @@ void SsdTier::Seal(int64_t shard) {
   if (chunk != nullptr) HandOver(segment, std::move(chunk), /*waits=*/false);
 }
 
-void SsdTier::Drop(int64_t shard, Location location) {
+void SsdTier::Drop(int64_t shard, Location location, Purpose purpose) {
   ShardSegments& own = shards_[static_cast<size_t>(shard)];
   const auto place = static_cast<size_t>(location / layout_.capacity());
   Segment* segment = own.segments[place].get();
-  segment->ClearLive(location % layout_.capacity());
+  segment->ClearLive(location % layout_.capacity(), cut_,
+                     purpose == Purpose::kSnapshot);
   --own.num_live;
   if (segment->num_live() * 2 >= segment->num_rows()) return;
   if (segment == own.open.get()) {
@@ -243,11 +268,37 @@ void SsdTier::Drop(int64_t shard, Location location) {
     Seal(shard);
   }
   if (segment->num_live() == 0) {
+    if (cut_ != 0) own.at_cut.push_back(own.segments[place]);
     own.segments[place].reset();
     own.free_places.push_back(place);
   } else if (on_stale_ != nullptr) {
     on_stale_(shard);
   }
+}
+
+void SsdTier::BeginCut() {
+  cut_ = next_cut_++;
+  for (ShardSegments& own : shards_) own.at_cut = own.segments;
+}
+
+void SsdTier::CutOf(int64_t shard, std::vector<CutSegment>* segments) const {
+  const ShardSegments& own = shards_[static_cast<size_t>(shard)];
+  std::vector<std::shared_ptr<Segment>> all = own.at_cut;
+  all.insert(all.end(), own.segments.begin(), own.segments.end());
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  for (const std::shared_ptr<Segment>& segment : all) {
+    if (segment == nullptr) continue;
+    const std::vector<uint64_t>& live = segment->live_at(cut_);
+    const bool is_empty = std::all_of(live.begin(), live.end(),
+                                      [](uint64_t word) { return word == 0; });
+    if (!is_empty) segments->push_back({segment, segment->num_rows(), live});
+  }
+}
+
+void SsdTier::EndCut() {
+  cut_ = 0;
+  for (ShardSegments& own : shards_) own.at_cut.clear();
 }
 
 void SsdTier::Clear(int64_t shard) {

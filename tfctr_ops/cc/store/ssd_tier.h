@@ -38,7 +38,7 @@ constexpr int64_t kMaxLocations = int64_t{1} << 31;  // Of one shard.
 struct SsdOptions {
   std::string directory;     // Empty: no SSD tier.
   int64_t limit_bytes = -1;  // Of all files; < 0 means none.
-  // Of the rows in memory; < 0 means none. Chunks are smaller when it is small.
+  // Of the rows in memory; < 0 means none. Chunks are small when it is.
   int64_t ram_bytes = -1;
   bool direct_reads = false;  // Past the system's page cache.
   FileSystem* files = FileSystem::Posix();
@@ -60,13 +60,19 @@ class SsdTier {
 
   // REQUIRES, from here to the next line: the lock of the shard.
 
+  // What a row is written for.
+  enum class Purpose {
+    kEviction,    // It leaves memory.
+    kSnapshot,    // It belongs to the snapshot that is being made.
+    kCompaction,  // It moves; may use what is kept back for that.
+  };
   // Appends a row. Returns false if the limit leaves no room, or after an error
-  // of the disk, which error() tells. `compacts` may use what is kept back for
-  // compaction.
-  bool Append(int64_t shard, const std::byte* row, bool compacts,
+  // of the disk, which error() tells.
+  bool Append(int64_t shard, const std::byte* row, Purpose purpose,
               Location* location);
-  // The row there is not current any more.
-  void Drop(int64_t shard, Location location);
+  // The row there is not current any more; with kSnapshot, not in the snapshot
+  // either.
+  void Drop(int64_t shard, Location location, Purpose purpose);
   // Drops all rows.
   void Clear(int64_t shard);
 
@@ -104,6 +110,20 @@ class SsdTier {
   // The open segment takes no more rows; what it holds is being written.
   void Seal(int64_t shard);
 
+  // From here on, segments remember which rows are current at this moment, and
+  // stay. REQUIRES: the locks of all shards.
+  void BeginCut();
+  // A segment with rows of the snapshot.
+  struct CutSegment {
+    std::shared_ptr<Segment> segment;
+    int64_t num_rows;
+    std::vector<uint64_t> live;
+  };
+  // Appends the segments of a shard that hold rows of the snapshot.
+  void CutOf(int64_t shard, std::vector<CutSegment>* segments) const;
+  // The snapshot is made, or given up. REQUIRES: the locks of all shards.
+  void EndCut();
+
   // ------ From any thread:
 
   // Reads and checks all rows, many at a time.
@@ -119,6 +139,8 @@ class SsdTier {
 
   // Waits until all chunks that were handed over are written.
   void FinishWrites();
+  // Waits until the writer is no more than a few chunks behind.
+  void AwaitWriter();
   // The first error of the background, for good.
   Status error() const;
   void SetError(Status status);
@@ -128,10 +150,13 @@ class SsdTier {
 
   const SegmentLayout& layout() const { return layout_; }
   const std::string& directory() const { return directory_; }
+  FileSystem* files() const { return files_; }
   int64_t limit_bytes() const { return usage_->limit_bytes(); }
   int64_t used_bytes() const { return usage_->used_bytes(); }
   int64_t rows_read() const { return rows_read_.load(); }
   int64_t rows_written() const { return rows_written_.load(); }
+  // Appended for snapshots.
+  int64_t rows_saved() const { return rows_saved_.load(); }
 
  private:
   struct ShardSegments {
@@ -140,12 +165,15 @@ class SsdTier {
     std::shared_ptr<Segment> open;  // Takes rows; null if there is none.
     size_t open_place = 0;
     int64_t num_live = 0;
+    // All there were at the cut, and those dropped since.
+    std::vector<std::shared_ptr<Segment>> at_cut;
   };
 
   SsdTier(const SsdOptions& options, const RowLayout& rows, int64_t num_shards,
           std::string directory, std::unique_ptr<FileLock> lock);
 
   bool OpenSegment(int64_t shard, int64_t spare);
+  int64_t MaxPendingBytes() const;
   void HandOver(const std::shared_ptr<Segment>& segment,
                 std::shared_ptr<Segment::Chunk> chunk, bool waits);
   Status CheckRead(const Read& read, std::byte* row) const;
@@ -164,12 +192,15 @@ class SsdTier {
   std::function<void(int64_t)> on_stale_;
 
   std::vector<ShardSegments> shards_;  // Each guarded by its shard's lock.
+  int64_t cut_ = 0;       // Of the snapshot that is being made, else 0.
+  int64_t next_cut_ = 1;  // Both guarded by all shards' locks.
 
   std::atomic<uint64_t> next_number_{1};
   std::atomic<bool> is_full_{false};
   std::atomic<bool> has_error_{false};
   std::atomic<int64_t> rows_read_{0};
   std::atomic<int64_t> rows_written_{0};
+  std::atomic<int64_t> rows_saved_{0};
   mutable std::mutex mutex_;
   std::condition_variable written_;
   Status error_;               // Guarded by mutex_, as all below.

@@ -1,0 +1,133 @@
+// Kernels of snapshots: save, restore, and what a snapshot on disk holds.
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tfctr_ops/cc/kernels/key_inputs.h"
+#include "tfctr_ops/cc/kernels/resources.h"
+#include "tfctr_ops/cc/store/snapshot.h"
+
+namespace tfctr {
+namespace {
+
+namespace tf = ::tensorflow;
+
+absl::Status StringFromInput(tf::OpKernelContext* ctx, int index,
+                             const char* name, std::string* value) {
+  tf::tstring text;
+  TF_RETURN_IF_ERROR(ScalarFromInput(ctx, index, name, &text));
+  *value = std::string(text);
+  return absl::OkStatus();
+}
+
+class SaveOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
+    std::string directory, metadata;
+    TF_RETURN_IF_ERROR(StringFromInput(ctx, 1, "directory", &directory));
+    TF_RETURN_IF_ERROR(StringFromInput(ctx, 2, "metadata", &metadata));
+    SaveReport report;
+    TF_RETURN_IF_ERROR(
+        ToTensorFlow(store->Save(directory, metadata, executor, &report)));
+    const int64_t values[] = {report.rows, report.rows_written, report.bytes,
+                              report.linked_bytes};
+    tf::Tensor* out = nullptr;
+    TF_RETURN_IF_ERROR(ctx->allocate_output(0, {4}, &out));
+    std::copy_n(values, 4, out->flat<int64_t>().data());
+    return absl::OkStatus();
+  }
+};
+
+class RestoreOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
+    std::string directory;
+    TF_RETURN_IF_ERROR(StringFromInput(ctx, 1, "directory", &directory));
+    const auto numbers = ctx->input(2).flat<int32_t>();
+    const std::vector<int32_t> features(numbers.data(),
+                                        numbers.data() + numbers.size());
+    return ToTensorFlow(store->Restore(directory, features, executor));
+  }
+};
+
+class SnapshotInfoOp final : public tf::OpKernel {
+ public:
+  explicit SnapshotInfoOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {}
+
+  void Compute(tf::OpKernelContext* ctx) override {
+    std::string directory;
+    OP_REQUIRES_OK(ctx, StringFromInput(ctx, 0, "directory", &directory));
+    FileSystem* const files = FileSystem::Posix();
+    Snapshot snapshot;
+    OP_REQUIRES_OK(ctx,
+                   ToTensorFlow(ReadManifest(files, directory, &snapshot)));
+    const auto n = static_cast<int64_t>(snapshot.segments.size());
+    tf::Tensor *metadata, *facts, *names, *segments;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {}, &metadata));
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, {4}, &facts));
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(2, {n}, &names));
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(3, {n, 3}, &segments));
+    metadata->scalar<tf::tstring>()() = snapshot.metadata;
+    const int64_t values[] = {snapshot.step, snapshot.dim,
+                              snapshot.num_slot_floats, snapshot.num_rows()};
+    std::copy_n(values, 4, facts->flat<int64_t>().data());
+    for (int64_t i = 0; i < n; ++i) {
+      const SnapshotSegment& segment =
+          snapshot.segments[static_cast<size_t>(i)];
+      const int64_t pages = (segment.num_rows + snapshot.rows_per_page - 1) /
+                            std::max<int64_t>(1, snapshot.rows_per_page);
+      names->vec<tf::tstring>()(i) = segment.name;
+      segments->matrix<int64_t>()(i, 0) = segment.num_rows;
+      segments->matrix<int64_t>()(i, 1) = segment.num_live;
+      segments->matrix<int64_t>()(i, 2) = (1 + pages) * snapshot.page_bytes;
+    }
+  }
+};
+
+// Reads everything, and tells what is wrong with each segment.
+class SnapshotDamageOp final : public tf::OpKernel {
+ public:
+  explicit SnapshotDamageOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {}
+
+  void Compute(tf::OpKernelContext* ctx) override {
+    std::string directory;
+    OP_REQUIRES_OK(ctx, StringFromInput(ctx, 0, "directory", &directory));
+    FileSystem* const files = FileSystem::Posix();
+    Snapshot snapshot;
+    std::vector<std::string> damage;
+    Status status = ReadManifest(files, directory, &snapshot);
+    if (!status.ok()) damage.push_back(status.message());
+    for (const SnapshotSegment& segment : snapshot.segments) {
+      status = ReadSegment(files, directory, snapshot, segment,
+                           [](std::byte*, int64_t) { return Status::Ok(); });
+      if (!status.ok()) damage.push_back(status.message());
+    }
+    tf::Tensor* out = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(
+                            0, {static_cast<int64_t>(damage.size())}, &out));
+    for (size_t i = 0; i < damage.size(); ++i) {
+      out->vec<tf::tstring>()(static_cast<int64_t>(i)) = damage[i];
+    }
+  }
+};
+
+#define TFCTR_REGISTER(name, kernel) \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tf::DEVICE_CPU), kernel)
+TFCTR_REGISTER("Tfctr>EmbeddingStoreSave", SaveOp);
+TFCTR_REGISTER("Tfctr>EmbeddingStoreRestore", RestoreOp);
+TFCTR_REGISTER("Tfctr>SnapshotInfo", SnapshotInfoOp);
+TFCTR_REGISTER("Tfctr>SnapshotDamage", SnapshotDamageOp);
+#undef TFCTR_REGISTER
+
+}  // namespace
+}  // namespace tfctr

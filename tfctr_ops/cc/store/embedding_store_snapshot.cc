@@ -1,0 +1,254 @@
+// Snapshots of an EmbeddingStore, while it goes on training.
+//
+// At one moment, with all locks held, every shard begins to tell rows that were
+// changed before from rows that are changed after (RowHeader::dirty). Rows of
+// the first kind are then written to disk, a few at a time, or by whoever wants
+// to change or evict them first; segments remember which of their rows belong
+// to that moment. In the end the snapshot is a set of links to segments.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "tfctr_ops/cc/store/embedding_store.h"
+
+namespace tfctr {
+namespace {
+
+// Rows that a restore takes at once.
+constexpr int64_t kRestoreRows = 1 << 16;
+
+std::string ParentOf(const std::string& directory) {
+  const size_t end = directory.find_last_not_of('/');
+  const size_t slash = directory.find_last_of('/', end);
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : directory.substr(0, slash);
+}
+
+std::string NameOf(const std::string& path) {
+  return path.substr(path.find_last_of('/') + 1);
+}
+
+// Brings the segments to the disk, and into the directory.
+Status Collect(FileSystem* files, const std::string& directory,
+               const SegmentLayout& layout,
+               const std::vector<SsdTier::CutSegment>& cut, Snapshot* snapshot,
+               SaveReport* report) {
+  for (const SsdTier::CutSegment& part : cut) {
+    Status status = part.segment->Sync();
+    const std::string& from = part.segment->path();
+    const std::string to = directory + "/" + NameOf(from);
+    bool across = false;
+    if (status.ok()) status = files->Link(from, to, &across);
+    if (status.ok() && across) status = CopyFile(files, from, to);
+    if (!status.ok()) return status;
+    SnapshotSegment segment;
+    segment.name = NameOf(from);
+    segment.num_rows = part.num_rows;
+    segment.live = part.live;
+    segment.live.resize(static_cast<size_t>((part.num_rows + 63) / 64));
+    for (const uint64_t word : segment.live) {
+      segment.num_live += __builtin_popcountll(word);
+    }
+    const int64_t pages =
+        (part.num_rows + layout.rows_per_page - 1) / layout.rows_per_page;
+    report->rows += segment.num_live;
+    report->bytes += (1 + pages) * layout.page_bytes;
+    if (!across) report->linked_bytes += (1 + pages) * layout.page_bytes;
+    snapshot->segments.push_back(std::move(segment));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status EmbeddingStore::Cut(SsdTier* tier, Executor* executor, int64_t* step) {
+  std::lock_guard<std::mutex> step_lock(step_mutex_);
+  Status status = FlushLocked(executor);
+  if (!status.ok()) return status;
+  const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
+  tier->BeginCut();
+  for (const auto& shard : shards_) shard->BeginSnapshot();
+  *step = step_;
+  return Status::Ok();
+}
+
+Status EmbeddingStore::SaveRows(SsdTier* tier,
+                                std::vector<SsdTier::CutSegment>* segments) {
+  for (int64_t s = 0; s < num_shards(); ++s) {
+    bool goes_on = true;
+    while (goes_on) {
+      tier->AwaitWriter();
+      std::lock_guard<std::mutex> lock(shard(s).mutex());
+      goes_on = shard(s).SaveSome();
+      if (goes_on) continue;
+      tier->Seal(s);
+      tier->CutOf(s, segments);
+    }
+  }
+  tier->FinishWrites();
+  return tier->error();
+}
+
+bool EmbeddingStore::EndCut(SsdTier* tier) {
+  const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
+  bool saved_all = true;
+  for (const auto& shard : shards_) saved_all &= shard->EndSnapshot();
+  tier->EndCut();
+  return saved_all;
+}
+
+Status EmbeddingStore::Save(const std::string& directory,
+                            const std::string& metadata, Executor* executor,
+                            SaveReport* report) {
+  std::lock_guard<std::mutex> save_lock(save_mutex_);
+  *report = {};
+  FileSystem* const files = options_.ssd.files;
+  std::vector<std::string> names;
+  if (files->List(directory, &names).ok()) {
+    return Status::FailedPrecondition(
+        "A snapshot is written to a new directory. Received: '" + directory +
+        "', which exists. Name another, or remove it.");
+  }
+  const std::string draft = directory + ".tmp";
+  Status status = files->RemoveTree(draft);
+  if (status.ok()) status = files->MakeDirectory(draft);
+  if (status.ok() && ssd_ == nullptr && snapshot_tier_ == nullptr) {
+    SsdOptions options;
+    options.directory = ParentOf(directory);
+    options.files = files;
+    status = SsdTier::Open(options, layout_, num_shards(), &snapshot_tier_);
+    const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
+    for (const auto& shard : shards_) {
+      if (status.ok()) shard->KeepCopies(snapshot_tier_.get());
+    }
+  }
+  SsdTier* const tier = ssd_ != nullptr ? ssd_.get() : snapshot_tier_.get();
+  if (status.ok()) status = tier->error();
+  for (int64_t s = 0; status.ok() && s < num_shards(); ++s) {
+    while (CompactShard(tier, s, /*any=*/false)) {
+    }
+  }
+  Snapshot snapshot;
+  snapshot.metadata = metadata;
+  snapshot.dim = layout_.dim();
+  snapshot.num_slot_floats = layout_.num_slot_floats();
+  snapshot.optimizer = static_cast<int64_t>(options_.optimizer.kind);
+  if (status.ok()) {
+    snapshot.page_bytes = tier->layout().page_bytes;
+    snapshot.rows_per_page = tier->layout().rows_per_page;
+    const int64_t before = tier->rows_saved();
+    status = Cut(tier, executor, &snapshot.step);
+    if (status.ok()) {
+      std::vector<SsdTier::CutSegment> cut;
+      status = SaveRows(tier, &cut);
+      if (!EndCut(tier) && status.ok()) {
+        status = Status::ResourceExhausted(
+            "Table '" + options_.name + "' could not be saved: ssd_limit=" +
+            std::to_string(tier->limit_bytes()) +
+            " bytes leave no room for the rows that have changed. Raise "
+            "`ssd_limit`.");
+      }
+      if (status.ok()) {
+        status = Collect(files, draft, tier->layout(), cut, &snapshot, report);
+      }
+    }
+    report->rows_written = tier->rows_saved() - before;
+  }
+  if (status.ok()) status = WriteManifest(files, draft, snapshot);
+  if (status.ok()) status = files->SyncDirectory(draft);
+  if (status.ok()) status = files->Rename(draft, directory);
+  if (status.ok()) status = files->SyncDirectory(ParentOf(directory));
+  // What cannot be removed either is removed by the next attempt.
+  if (!status.ok()) files->RemoveTree(draft);
+  return status;
+}
+
+Status EmbeddingStore::CheckSnapshot(
+    const std::string& directory, const Snapshot& snapshot,
+    const std::vector<int32_t>& features) const {
+  const auto kind = static_cast<int64_t>(options_.optimizer.kind);
+  if (snapshot.dim != layout_.dim() || snapshot.optimizer != kind ||
+      snapshot.num_slot_floats != layout_.num_slot_floats()) {
+    return Status::InvalidArgument(
+        "Table '" + options_.name +
+        "' has rows of dim=" + std::to_string(layout_.dim()) + " with " +
+        std::to_string(layout_.num_slot_floats()) +
+        " optimizer values, of optimizer kind " + std::to_string(kind) +
+        ". Received: the snapshot '" + directory +
+        "' with dim=" + std::to_string(snapshot.dim) + ", " +
+        std::to_string(snapshot.num_slot_floats) + " values, kind " +
+        std::to_string(snapshot.optimizer) +
+        ". Build the table as it was when the snapshot was made.");
+  }
+  const auto limit = static_cast<int32_t>(options_.feature_seeds.size());
+  for (const int32_t feature : features) {
+    if (feature < 0 || feature >= limit) {
+      return Status::InvalidArgument(
+          "`features` must lie in [0, " + std::to_string(limit) +
+          "). Received: " + std::to_string(feature) + ".");
+    }
+  }
+  return Status::Ok();
+}
+
+Status EmbeddingStore::Restore(const std::string& directory,
+                               const std::vector<int32_t>& features,
+                               Executor* executor) {
+  FileSystem* const files = options_.ssd.files;
+  Snapshot snapshot;
+  Status status = ReadManifest(files, directory, &snapshot);
+  if (status.ok()) status = CheckSnapshot(directory, snapshot, features);
+  if (!status.ok()) return status;
+  std::lock_guard<std::mutex> save_lock(save_mutex_);
+  std::lock_guard<std::mutex> step_lock(step_mutex_);
+  status = CheckFits(snapshot.num_rows());
+  if (!status.ok()) return status;
+  Clear(snapshot.step, executor);
+
+  const int64_t num_floats = layout_.num_floats();
+  std::vector<int64_t> ids, last_steps, counts;
+  std::vector<int32_t> row_features;
+  std::vector<float> floats;
+  const auto import = [&] {
+    const RowArrays rows = {ids.data(), row_features.data(), floats.data(),
+                            last_steps.data(), counts.data()};
+    Status imported =
+        ImportSome(0, static_cast<int64_t>(ids.size()), rows, executor);
+    ids.clear();
+    row_features.clear();
+    floats.clear();
+    last_steps.clear();
+    counts.clear();
+    return imported;
+  };
+  const auto take = [&](std::byte* rows, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      std::byte* row = rows + i * layout_.row_bytes();
+      const RowHeader& header = *RowLayout::Header(row);
+      if (header.feature >= features.size()) {
+        return Status::InvalidArgument(
+            "The snapshot '" + directory + "' has a row of feature " +
+            std::to_string(header.feature) + ". Received: `features` for " +
+            std::to_string(features.size()) + " features.");
+      }
+      ids.push_back(header.id);
+      row_features.push_back(features[header.feature]);
+      last_steps.push_back(header.last_step);
+      counts.push_back(header.count);
+      const float* values = RowLayout::Weights(row);
+      floats.insert(floats.end(), values, values + num_floats);
+    }
+    return static_cast<int64_t>(ids.size()) < kRestoreRows ? Status::Ok()
+                                                           : import();
+  };
+  for (const SnapshotSegment& segment : snapshot.segments) {
+    if (!status.ok()) break;
+    status = ReadSegment(files, directory, snapshot, segment, take);
+  }
+  if (status.ok()) status = import();
+  if (!status.ok()) Clear(0, executor);
+  return status;
+}
+
+}  // namespace tfctr

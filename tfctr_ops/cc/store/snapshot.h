@@ -1,0 +1,71 @@
+// Snapshot: the rows of a table as of one moment, in a directory of their own.
+//
+// The directory holds segment files and a MANIFEST, which says which of their
+// rows belong to it. It is complete or not there: it is made under another name
+// and renamed when everything is on the disk. FORMAT.md describes every byte.
+
+#ifndef TFCTR_OPS_CC_STORE_SNAPSHOT_H_
+#define TFCTR_OPS_CC_STORE_SNAPSHOT_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tfctr_ops/cc/store/file_system.h"
+#include "tfctr_ops/cc/store/segment_format.h"
+#include "tfctr_ops/cc/store/status.h"
+
+namespace tfctr {
+
+constexpr char kManifestName[] = "MANIFEST";
+
+struct SnapshotSegment {
+  std::string name;      // Of the file in the directory.
+  int64_t num_rows = 0;  // In the file, stale ones included.
+  int64_t num_live = 0;
+  std::vector<uint64_t> live;  // A bit per row.
+
+  bool is_live(int64_t row) const {
+    return (live[static_cast<size_t>(row / 64)] >> (row % 64)) & 1;
+  }
+};
+
+struct Snapshot {
+  std::string metadata;  // Of the caller; not looked into here.
+  int64_t step = 0;
+  int64_t dim = 0;
+  int64_t num_slot_floats = 0;
+  int64_t optimizer = 0;  // SparseOptimizer::Kind.
+  int64_t page_bytes = 0;
+  int64_t rows_per_page = 0;
+  std::vector<SnapshotSegment> segments;
+
+  int64_t num_rows() const {
+    int64_t rows = 0;
+    for (const SnapshotSegment& segment : segments) rows += segment.num_live;
+    return rows;
+  }
+};
+
+// Writes the manifest into a directory and brings it to the disk.
+Status WriteManifest(FileSystem* files, const std::string& directory,
+                     const Snapshot& snapshot);
+// Reads it. NotFound-like problems are Unavailable, damage is DataLoss.
+Status ReadManifest(FileSystem* files, const std::string& directory,
+                    Snapshot* snapshot);
+
+// Calls use(rows, n) for batches of a segment's live rows, each row_bytes long,
+// one after the other. Every page is checked first.
+Status ReadSegment(
+    FileSystem* files, const std::string& directory, const Snapshot& snapshot,
+    const SnapshotSegment& segment,
+    const std::function<Status(std::byte* rows, int64_t n)>& use);
+
+// Copies a file, for snapshots on another file system.
+Status CopyFile(FileSystem* files, const std::string& from,
+                const std::string& to);
+
+}  // namespace tfctr
+
+#endif  // TFCTR_OPS_CC_STORE_SNAPSHOT_H_
