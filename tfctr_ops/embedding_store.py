@@ -340,9 +340,8 @@ class EmbeddingStore:
     def save(self, directory: str, metadata: str = "") -> dict[str, int]:
         """Writes all rows, as of one moment, to a new directory: a snapshot.
 
-        Training may go on meanwhile, from another thread. Rows that have not changed
-        since the last snapshot are not written again: their files are linked, or copied
-        if the directory is on another file system.
+        Rows that have not changed since the last snapshot are not written again: their
+        files are linked, or copied if the directory is on another file system.
 
         Args:
             directory: String. It must not exist; its parents are made if need be.
@@ -358,7 +357,19 @@ class EmbeddingStore:
             tf.errors.UnavailableError: If the disk refuses. After an error, there is no
                 directory.
         """
-        report = self._ops.tfctr_embedding_store_save(self._handle, directory, metadata)
+        self.begin_save(directory)
+        return self.finish_save(metadata)
+
+    def begin_save(self, directory: str) -> None:
+        """Begins a snapshot: it is of this moment. `finish_save` does the work.
+
+        To begin another, or to replace all rows, gives up what was begun.
+        """
+        self._ops.tfctr_embedding_store_begin_save(self._handle, directory)
+
+    def finish_save(self, metadata: str = "") -> dict[str, int]:
+        """Writes the snapshot that was begun; training may go on in other threads."""
+        report = self._ops.tfctr_embedding_store_finish_save(self._handle, metadata)
         names = ("rows", "rows_written", "bytes", "linked_bytes")
         return dict(zip(names, report.numpy().tolist(), strict=True))
 

@@ -22,19 +22,30 @@ absl::Status StringFromInput(tf::OpKernelContext* ctx, int index,
   return absl::OkStatus();
 }
 
-class SaveOp final : public StoreKernel {
+class BeginSaveOp final : public StoreKernel {
  public:
   using StoreKernel::StoreKernel;
 
  protected:
   absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
                    Executor* executor) override {
-    std::string directory, metadata;
+    std::string directory;
     TF_RETURN_IF_ERROR(StringFromInput(ctx, 1, "directory", &directory));
-    TF_RETURN_IF_ERROR(StringFromInput(ctx, 2, "metadata", &metadata));
+    return ToTensorFlow(store->BeginSave(directory, executor));
+  }
+};
+
+class FinishSaveOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor*) override {
+    std::string metadata;
+    TF_RETURN_IF_ERROR(StringFromInput(ctx, 1, "metadata", &metadata));
     SaveReport report;
-    TF_RETURN_IF_ERROR(
-        ToTensorFlow(store->Save(directory, metadata, executor, &report)));
+    TF_RETURN_IF_ERROR(ToTensorFlow(store->FinishSave(metadata, &report)));
     const int64_t values[] = {report.rows, report.rows_written, report.bytes,
                               report.linked_bytes};
     tf::Tensor* out = nullptr;
@@ -123,7 +134,8 @@ class SnapshotDamageOp final : public tf::OpKernel {
 
 #define TFCTR_REGISTER(name, kernel) \
   REGISTER_KERNEL_BUILDER(Name(name).Device(tf::DEVICE_CPU), kernel)
-TFCTR_REGISTER("Tfctr>EmbeddingStoreSave", SaveOp);
+TFCTR_REGISTER("Tfctr>EmbeddingStoreBeginSave", BeginSaveOp);
+TFCTR_REGISTER("Tfctr>EmbeddingStoreFinishSave", FinishSaveOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreRestore", RestoreOp);
 TFCTR_REGISTER("Tfctr>SnapshotInfo", SnapshotInfoOp);
 TFCTR_REGISTER("Tfctr>SnapshotDamage", SnapshotDamageOp);

@@ -298,24 +298,36 @@ stats: rows, known_rows, row_bytes, memory_bytes, evicted_rows, skipped_updates,
   step, rows_on_disk_only, disk_bytes, rows_read, rows_written.
 )doc");
 
-REGISTER_OP("Tfctr>EmbeddingStoreSave")
+REGISTER_OP("Tfctr>EmbeddingStoreBeginSave")
     .Input("store: resource")
     .Input("directory: string")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle scalar;
+      return c->WithRank(c->input(1), 0, &scalar);
+    })
+    .Doc(R"doc(
+Begins a snapshot, which is of this moment. Takes no time.
+
+store: Handle from `EmbeddingStore`.
+directory: Where; it must not exist.
+)doc");
+
+REGISTER_OP("Tfctr>EmbeddingStoreFinishSave")
+    .Input("store: resource")
     .Input("metadata: string")
     .Output("report: int64")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle scalar;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &scalar));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 0, &scalar));
       c->set_output(0, c->Vector(4));
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Writes all rows, as of one moment, to a new directory, while training goes on.
+Writes the snapshot that was begun, while training goes on.
 
 store: Handle from `EmbeddingStore`.
-directory: Where; it must not exist.
 metadata: Kept beside the rows.
 report: rows, rows_written, bytes, linked_bytes.
 )doc");

@@ -137,6 +137,12 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   Status Save(const std::string& directory, const std::string& metadata,
               Executor* executor, SaveReport* report);
 
+  // The same in two calls: the snapshot is of the moment of the first, which
+  // takes no time, and the second does the work, beside the training. To begin
+  // another, or to replace all rows, gives up what was begun.
+  Status BeginSave(const std::string& directory, Executor* executor);
+  Status FinishSave(const std::string& metadata, SaveReport* report);
+
   // Replaces all rows, and the step, by those of a snapshot. Its feature f
   // becomes features[f]. Returns InvalidArgument if the snapshot is of other
   // rows, with nothing changed; DataLoss or Unavailable if it is damaged, with
@@ -219,12 +225,19 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   // REQUIRES: all locks.
   Status ExportFromDisk(int64_t s, int64_t i, RowArrays* out);
 
-  // Begins the snapshot: all that is saved is as of this moment.
-  Status Cut(SsdTier* tier, Executor* executor, int64_t* step);
+  // ------ Snapshots; see embedding_store_snapshot.cc. REQUIRES: save_mutex_.
+
+  // Where copies of rows are kept that snapshots share.
+  SsdTier* tier() const {
+    return ssd_ != nullptr ? ssd_.get() : snapshot_tier_.get();
+  }
+  Status OpenSnapshotTier(const std::string& directory);
   // Writes what has changed, and lists the segments of the snapshot.
-  Status SaveRows(SsdTier* tier, std::vector<SsdTier::CutSegment>* segments);
-  // Ends it; returns whether every row was saved.
-  bool EndCut(SsdTier* tier);
+  Status SaveRows(std::vector<SsdTier::CutSegment>* segments);
+  // Ends the cut; returns whether every row was saved.
+  bool EndCut();
+  // Gives the snapshot up that was begun, if there is one.
+  void AbandonSave();
   Status CheckSnapshot(const std::string& directory, const Snapshot& snapshot,
                        const std::vector<int32_t>& features) const;
 
@@ -270,6 +283,8 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   // Without an SSD tier: the copies of rows that snapshots share. Made by the
   // first snapshot; guarded by save_mutex_.
   std::unique_ptr<SsdTier> snapshot_tier_;
+  std::string saves_to_;  // The snapshot that was begun; else empty.
+  int64_t step_of_save_ = 0;
 
   std::mutex step_mutex_;  // Before any shard's.
   // Guarded by step_mutex_:

@@ -130,6 +130,7 @@ Status EmbeddingStore::CheckFits(int64_t n) {
 Status EmbeddingStore::Import(int64_t n, const RowArrays& rows, int64_t step,
                               Executor* executor) {
   std::lock_guard<std::mutex> save_lock(save_mutex_);
+  AbandonSave();
   std::unique_ptr<ResolvedBatch> batch = TakeBatch();
   Status status =
       Partition({rows.ids, n, rows.features, n}, executor, batch.get());

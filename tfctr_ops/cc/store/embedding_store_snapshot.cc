@@ -62,47 +62,48 @@ Status Collect(FileSystem* files, const std::string& directory,
 
 }  // namespace
 
-Status EmbeddingStore::Cut(SsdTier* tier, Executor* executor, int64_t* step) {
-  std::lock_guard<std::mutex> step_lock(step_mutex_);
-  Status status = FlushLocked(executor);
-  if (!status.ok()) return status;
-  const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
-  tier->BeginCut();
-  for (const auto& shard : shards_) shard->BeginSnapshot();
-  *step = step_;
-  return Status::Ok();
-}
-
-Status EmbeddingStore::SaveRows(SsdTier* tier,
-                                std::vector<SsdTier::CutSegment>* segments) {
+Status EmbeddingStore::SaveRows(std::vector<SsdTier::CutSegment>* segments) {
   for (int64_t s = 0; s < num_shards(); ++s) {
     bool goes_on = true;
     while (goes_on) {
-      tier->AwaitWriter();
+      tier()->AwaitWriter();
       std::lock_guard<std::mutex> lock(shard(s).mutex());
       goes_on = shard(s).SaveSome();
       if (goes_on) continue;
-      tier->Seal(s);
-      tier->CutOf(s, segments);
+      tier()->Seal(s);
+      tier()->CutOf(s, segments);
     }
   }
-  tier->FinishWrites();
-  return tier->error();
+  tier()->FinishWrites();
+  return tier()->error();
 }
 
-bool EmbeddingStore::EndCut(SsdTier* tier) {
+bool EmbeddingStore::EndCut() {
+  saves_to_.clear();
   const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
   bool saved_all = true;
   for (const auto& shard : shards_) saved_all &= shard->EndSnapshot();
-  tier->EndCut();
+  tier()->EndCut();
   return saved_all;
 }
 
-Status EmbeddingStore::Save(const std::string& directory,
-                            const std::string& metadata, Executor* executor,
-                            SaveReport* report) {
+Status EmbeddingStore::OpenSnapshotTier(const std::string& directory) {
+  if (ssd_ != nullptr || snapshot_tier_ != nullptr) return Status::Ok();
+  SsdOptions options;
+  options.directory = ParentOf(directory);
+  options.files = options_.ssd.files;
+  Status status =
+      SsdTier::Open(options, layout_, num_shards(), &snapshot_tier_);
+  if (!status.ok()) return status;
+  const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
+  for (const auto& shard : shards_) shard->KeepCopies(snapshot_tier_.get());
+  return Status::Ok();
+}
+
+Status EmbeddingStore::BeginSave(const std::string& directory,
+                                 Executor* executor) {
   std::lock_guard<std::mutex> save_lock(save_mutex_);
-  *report = {};
+  AbandonSave();
   FileSystem* const files = options_.ssd.files;
   std::vector<std::string> names;
   if (files->List(directory, &names).ok()) {
@@ -110,58 +111,83 @@ Status EmbeddingStore::Save(const std::string& directory,
         "A snapshot is written to a new directory. Received: '" + directory +
         "', which exists. Name another, or remove it.");
   }
-  const std::string draft = directory + ".tmp";
-  Status status = files->RemoveTree(draft);
-  if (status.ok()) status = files->MakeDirectory(draft);
-  if (status.ok() && ssd_ == nullptr && snapshot_tier_ == nullptr) {
-    SsdOptions options;
-    options.directory = ParentOf(directory);
-    options.files = files;
-    status = SsdTier::Open(options, layout_, num_shards(), &snapshot_tier_);
-    const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
-    for (const auto& shard : shards_) {
-      if (status.ok()) shard->KeepCopies(snapshot_tier_.get());
-    }
+  Status status = files->RemoveTree(directory + ".tmp");
+  if (status.ok()) status = files->MakeDirectory(directory + ".tmp");
+  if (status.ok()) status = OpenSnapshotTier(directory);
+  if (status.ok()) status = tier()->error();
+  if (!status.ok()) return status;
+  std::lock_guard<std::mutex> step_lock(step_mutex_);
+  status = FlushLocked(executor);
+  if (!status.ok()) return status;
+  const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
+  tier()->BeginCut();
+  for (const auto& shard : shards_) shard->BeginSnapshot();
+  saves_to_ = directory;
+  step_of_save_ = step_;
+  return Status::Ok();
+}
+
+Status EmbeddingStore::FinishSave(const std::string& metadata,
+                                  SaveReport* report) {
+  std::lock_guard<std::mutex> save_lock(save_mutex_);
+  *report = {};
+  if (saves_to_.empty()) {
+    return Status::FailedPrecondition(
+        "Table '" + options_.name +
+        "' has no snapshot to finish: none was begun, or its rows were "
+        "replaced since, or another was begun. Save again.");
   }
-  SsdTier* const tier = ssd_ != nullptr ? ssd_.get() : snapshot_tier_.get();
-  if (status.ok()) status = tier->error();
-  for (int64_t s = 0; status.ok() && s < num_shards(); ++s) {
-    while (CompactShard(tier, s, /*any=*/false)) {
-    }
+  const std::string directory = saves_to_;
+  const std::string draft = directory + ".tmp";
+  FileSystem* const files = options_.ssd.files;
+  const int64_t before = tier()->rows_saved();
+  std::vector<SsdTier::CutSegment> cut;
+  Status status = SaveRows(&cut);
+  if (!EndCut() && status.ok()) {
+    status = Status::ResourceExhausted(
+        "Table '" + options_.name + "' could not be saved: ssd_limit=" +
+        std::to_string(tier()->limit_bytes()) +
+        " bytes leave no room for the rows that have changed. Raise "
+        "`ssd_limit`.");
   }
   Snapshot snapshot;
   snapshot.metadata = metadata;
+  snapshot.step = step_of_save_;
   snapshot.dim = layout_.dim();
   snapshot.num_slot_floats = layout_.num_slot_floats();
   snapshot.optimizer = static_cast<int64_t>(options_.optimizer.kind);
+  snapshot.page_bytes = tier()->layout().page_bytes;
+  snapshot.rows_per_page = tier()->layout().rows_per_page;
   if (status.ok()) {
-    snapshot.page_bytes = tier->layout().page_bytes;
-    snapshot.rows_per_page = tier->layout().rows_per_page;
-    const int64_t before = tier->rows_saved();
-    status = Cut(tier, executor, &snapshot.step);
-    if (status.ok()) {
-      std::vector<SsdTier::CutSegment> cut;
-      status = SaveRows(tier, &cut);
-      if (!EndCut(tier) && status.ok()) {
-        status = Status::ResourceExhausted(
-            "Table '" + options_.name + "' could not be saved: ssd_limit=" +
-            std::to_string(tier->limit_bytes()) +
-            " bytes leave no room for the rows that have changed. Raise "
-            "`ssd_limit`.");
-      }
-      if (status.ok()) {
-        status = Collect(files, draft, tier->layout(), cut, &snapshot, report);
-      }
-    }
-    report->rows_written = tier->rows_saved() - before;
+    status = Collect(files, draft, tier()->layout(), cut, &snapshot, report);
   }
+  report->rows_written = tier()->rows_saved() - before;
+  cut.clear();
   if (status.ok()) status = WriteManifest(files, draft, snapshot);
   if (status.ok()) status = files->SyncDirectory(draft);
   if (status.ok()) status = files->Rename(draft, directory);
   if (status.ok()) status = files->SyncDirectory(ParentOf(directory));
   // What cannot be removed either is removed by the next attempt.
   if (!status.ok()) files->RemoveTree(draft);
+  // Copies that only snapshots share are compacted here, where nobody waits.
+  for (int64_t s = 0; snapshot_tier_ != nullptr && s < num_shards(); ++s) {
+    while (CompactShard(snapshot_tier_.get(), s, /*any=*/false)) {
+    }
+  }
   return status;
+}
+
+Status EmbeddingStore::Save(const std::string& directory,
+                            const std::string& metadata, Executor* executor,
+                            SaveReport* report) {
+  Status status = BeginSave(directory, executor);
+  return status.ok() ? FinishSave(metadata, report) : status;
+}
+
+void EmbeddingStore::AbandonSave() {
+  if (saves_to_.empty()) return;
+  options_.ssd.files->RemoveTree(saves_to_ + ".tmp");
+  EndCut();
 }
 
 Status EmbeddingStore::CheckSnapshot(
@@ -201,6 +227,7 @@ Status EmbeddingStore::Restore(const std::string& directory,
   if (status.ok()) status = CheckSnapshot(directory, snapshot, features);
   if (!status.ok()) return status;
   std::lock_guard<std::mutex> save_lock(save_mutex_);
+  AbandonSave();
   std::lock_guard<std::mutex> step_lock(step_mutex_);
   status = CheckFits(snapshot.num_rows());
   if (!status.ok()) return status;
