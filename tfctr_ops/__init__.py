@@ -1,14 +1,20 @@
 """The embedding store and its TensorFlow ops. Knows neither Keras nor Horovod."""
 
-from tfctr_ops.embedding_store import EmbeddingStore, MemoryBudget, Rows, StoreConfig
+from tfctr_ops.embedding_store import EmbeddingStore, Rows
 from tfctr_ops.row_initializer import RowInitializer
+from tfctr_ops.snapshot import SnapshotFile, SnapshotInfo, find_damage, read_info
 from tfctr_ops.sparse_optimizer import SparseOptimizer
+from tfctr_ops.store_config import MemoryBudget, StoreConfig
 
 __all__ = [
     "EmbeddingStore",
     "MemoryBudget",
     "RowInitializer",
     "Rows",
+    "SnapshotFile",
+    "SnapshotInfo",
     "SparseOptimizer",
     "StoreConfig",
+    "find_damage",
+    "read_info",
 ]

@@ -19,6 +19,8 @@ DTYPES = {
     "last_steps": tf.int64,
     "counts": tf.int64,
     "step": tf.int64,
+    "directory": tf.string,
+    "metadata": tf.string,
 }
 # The inputs of each op after the store, and its attributes.
 OPS = {
@@ -31,6 +33,9 @@ OPS = {
     "export": ([], {"num_floats": 9}),
     "import": (["ids", "features", "rows", "last_steps", "counts", "step"], {}),
     "stats": ([], {}),
+    "begin_save": (["directory"], {}),
+    "finish_save": (["metadata"], {}),
+    "restore": (["directory", "features"], {}),
 }
 UNKNOWN = None
 
@@ -54,6 +59,9 @@ GOOD = [
     ("import", [[5], [5], [5, 9], [5], [5], []], []),
     ("import", [UNKNOWN] * 6, []),
     ("stats", [], [[11]]),
+    ("begin_save", [[]], []),
+    ("finish_save", [[]], [[4]]),
+    ("restore", [[], [3]], []),
 ]
 BAD = [
     ("lookup", [[5, 1], [1], []], "must be rank 1 but is rank 2"),
@@ -73,6 +81,10 @@ BAD = [
     ("write", [[5], [1], [5]], "must be rank 2 but is rank 1"),
     ("remove", [[5, 1], [1]], "must be rank 1 but is rank 2"),
     ("remove", [[5], []], "must be rank 1 but is rank 0"),
+    ("begin_save", [[1]], "must be rank 0 but is rank 1"),
+    ("finish_save", [[1]], "must be rank 0 but is rank 1"),
+    ("restore", [[1], [3]], "must be rank 0 but is rank 1"),
+    ("restore", [[], []], "must be rank 1 but is rank 0"),
     ("import", [[5, 1], [5], [5, 9], [5], [5], []], "must be rank 1 but is rank 2"),
     ("import", [[5], [], [5, 9], [5], [5], []], "must be rank 1 but is rank 0"),
     ("import", [[5], [5], [5], [5], [5], []], "must be rank 2 but is rank 1"),

@@ -56,6 +56,12 @@ class RowLayout {
   static RowHeader* Header(std::byte* row) {
     return reinterpret_cast<RowHeader*>(row);
   }
+  // Starts loading the first `bytes` of a row.
+  static void Prefetch(const std::byte* row, int64_t bytes) {
+    for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b);
+    // Rows start anywhere in a cache line.
+    __builtin_prefetch(row + bytes - 1);
+  }
   // Weights, followed by the slots.
   static float* Weights(std::byte* row) {
     return reinterpret_cast<float*>(row + sizeof(RowHeader));

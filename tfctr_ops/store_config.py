@@ -1,0 +1,127 @@
+"""`StoreConfig` and `MemoryBudget`: what an embedding store is told when it is made."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from tfctr_ops import library
+from tfctr_ops.row_initializer import RowInitializer
+from tfctr_ops.sparse_optimizer import SparseOptimizer
+
+EVICTION_POLICIES = ("none", "clock")
+
+
+class MemoryBudget:
+    """Bounds the bytes of rows that the stores it is given to keep in memory.
+
+    A batch that needs more than fits is held all the same while it is trained.
+
+    Args:
+        limit_bytes: Integer, or `None` for no limit.
+
+    Example:
+
+    >>> budget = MemoryBudget(4_000_000_000)
+    >>> budget.limit_bytes
+    4000000000
+    """
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        if limit_bytes is not None and limit_bytes < 0:
+            raise ValueError(
+                "`limit_bytes` must not be negative. "
+                f"Received: limit_bytes={limit_bytes}."
+            )
+        self.limit_bytes = limit_bytes
+        with tf.init_scope():
+            self.handle = library.load().tfctr_memory_budget(
+                limit_bytes=-1 if limit_bytes is None else limit_bytes
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreConfig:
+    """What a store is told when it is made.
+
+    Args:
+        table: String. Name of the table, for messages.
+        dim: Integer. Width of the weights of a row.
+        optimizer: `SparseOptimizer`.
+        initializer: `RowInitializer`.
+        feature_seeds: Tuple of integers of 64 bits, one per feature. With the id, the
+            seed of the feature determines the first weights of a row.
+        default_row: Tuple of `dim` floats: what keys read that were never updated.
+        eviction_policy: String. `"none"`: new keys are an error once the budget is used
+            up. `"clock"`: rows leave memory that were not trained lately, with what
+            they learned unless there is an `ssd_directory`.
+        ssd_directory: String. Where rows go that leave memory; each store uses a
+            directory of its own in it. `None`: nowhere.
+        ssd_limit_bytes: Integer. How many bytes the store may use there. `None` means
+            no limit.
+        direct_reads: Boolean. Whether rows are read past the page cache of the system,
+            which then holds none of them.
+        skip_bad_gradients: Boolean. Whether a step whose gradient is NaN, infinite or
+            beyond 1e12 is skipped and counted, instead of being an error.
+        num_threads: Integer. How many threads work on a batch; 0 means all intra-op
+            threads of TensorFlow. Results do not depend on it.
+
+    Example:
+
+    >>> StoreConfig("ads", 2, SparseOptimizer("sgd"), RowInitializer("constant"),
+    ...             feature_seeds=(1,), default_row=(0.0, 0.0)).row_bytes
+    32
+    """
+
+    table: str
+    dim: int
+    optimizer: SparseOptimizer
+    initializer: RowInitializer
+    feature_seeds: tuple[int, ...]
+    default_row: tuple[float, ...]
+    eviction_policy: str = "none"
+    ssd_directory: str | None = None
+    ssd_limit_bytes: int | None = None
+    direct_reads: bool = False
+    skip_bad_gradients: bool = False
+    num_threads: int = 0
+
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise ValueError(
+                f"`dim` must be a positive integer. Received: dim={self.dim}."
+            )
+        if len(self.default_row) != self.dim:
+            raise ValueError(
+                f"`default_row` must have dim={self.dim} values. "
+                f"Received: {len(self.default_row)} values."
+            )
+        if not self.feature_seeds:
+            raise ValueError(
+                "`feature_seeds` must have one seed per feature. Received: none."
+            )
+        if self.eviction_policy not in EVICTION_POLICIES:
+            known = ", ".join(f"'{policy}'" for policy in EVICTION_POLICIES)
+            raise ValueError(
+                f"`eviction_policy` must be one of {known}. "
+                f"Received: eviction_policy={self.eviction_policy!r}."
+            )
+        if self.ssd_directory is not None and self.eviction_policy == "none":
+            raise ValueError(
+                "With an `ssd_directory`, `eviction_policy` says which rows go there. "
+                "Received: eviction_policy='none'. Say 'clock'."
+            )
+        if self.num_threads < 0:
+            raise ValueError(
+                "`num_threads` must not be negative. "
+                f"Received: num_threads={self.num_threads}."
+            )
+
+    @property
+    def num_floats(self) -> int:
+        """Weights and slots of a row."""
+        return self.dim + self.optimizer.num_slot_floats(self.dim)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in memory: a header of 24, then the floats, in eights."""
+        return 24 + (self.num_floats + self.num_floats % 2) * 4
