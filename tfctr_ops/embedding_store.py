@@ -1,5 +1,6 @@
 """`EmbeddingStore`: the Python handle of the native embedding store."""
 
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -240,12 +241,19 @@ class EmbeddingStore:
         self.begin_save(directory)
         return self.finish_save(metadata)
 
-    def begin_save(self, directory: str) -> None:
+    def begin_save(self, directory: str, scratch: str | None = None) -> None:
         """Begins a snapshot: it is of this moment. `finish_save` does the work.
 
         To begin another, or to replace all rows, gives up what was begun.
+
+        Args:
+            directory: String. It must not exist; its parents are made if need be.
+            scratch: String. Directory for what snapshots share, where the config has
+                no `ssd_directory`; best on the same file system. The first snapshot
+                chooses. `None` means the parent of `directory`.
         """
-        self._ops.tfctr_embedding_store_begin_save(self._handle, directory)
+        scratch = os.path.dirname(directory) or "." if scratch is None else scratch
+        self._ops.tfctr_embedding_store_begin_save(self._handle, directory, scratch)
 
     def finish_save(self, metadata: str = "") -> dict[str, int]:
         """Writes the snapshot that was begun; training may go on in other threads."""
@@ -253,12 +261,15 @@ class EmbeddingStore:
         names = ("rows", "rows_written", "bytes", "linked_bytes")
         return dict(zip(names, report.numpy().tolist(), strict=True))
 
-    def restore(self, directory: str, features: Sequence[int]) -> None:
+    def restore(
+        self, directory: str, features: Sequence[int], seeds: Sequence[int] = ()
+    ) -> None:
         """Replaces all rows, and the step, by those of a snapshot.
 
         Args:
             directory: String, as given to `save`.
             features: Integers: feature f of the snapshot becomes `features[f]`.
+            seeds: Integers: the `feature_seeds` of this store from now on, if given.
 
         Raises:
             tf.errors.InvalidArgumentError: If the snapshot is of other rows. Nothing
@@ -266,7 +277,10 @@ class EmbeddingStore:
             tf.errors.DataLossError: If it is damaged. The store is empty.
         """
         self._ops.tfctr_embedding_store_restore(
-            self._handle, directory, tf.constant(features, tf.int32)
+            self._handle,
+            directory,
+            tf.constant(features, tf.int32),
+            tf.constant([_signed(seed) for seed in seeds], tf.int64),
         )
 
     def stats(self) -> dict[str, int]:

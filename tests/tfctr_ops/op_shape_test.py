@@ -21,6 +21,8 @@ DTYPES = {
     "step": tf.int64,
     "directory": tf.string,
     "metadata": tf.string,
+    "scratch": tf.string,
+    "seeds": tf.int64,
 }
 # The inputs of each op after the store, and its attributes.
 OPS = {
@@ -33,9 +35,9 @@ OPS = {
     "export": ([], {"num_floats": 9}),
     "import": (["ids", "features", "rows", "last_steps", "counts", "step"], {}),
     "stats": ([], {}),
-    "begin_save": (["directory"], {}),
+    "begin_save": (["directory", "scratch"], {}),
     "finish_save": (["metadata"], {}),
-    "restore": (["directory", "features"], {}),
+    "restore": (["directory", "features", "seeds"], {}),
 }
 UNKNOWN = None
 
@@ -59,9 +61,9 @@ GOOD = [
     ("import", [[5], [5], [5, 9], [5], [5], []], []),
     ("import", [UNKNOWN] * 6, []),
     ("stats", [], [[11]]),
-    ("begin_save", [[]], []),
+    ("begin_save", [[], []], []),
     ("finish_save", [[]], [[4]]),
-    ("restore", [[], [3]], []),
+    ("restore", [[], [3], [3]], []),
 ]
 BAD = [
     ("lookup", [[5, 1], [1], []], "must be rank 1 but is rank 2"),
@@ -81,10 +83,12 @@ BAD = [
     ("write", [[5], [1], [5]], "must be rank 2 but is rank 1"),
     ("remove", [[5, 1], [1]], "must be rank 1 but is rank 2"),
     ("remove", [[5], []], "must be rank 1 but is rank 0"),
-    ("begin_save", [[1]], "must be rank 0 but is rank 1"),
+    ("begin_save", [[], [1]], "must be rank 0 but is rank 1"),
+    ("begin_save", [[1], []], "must be rank 0 but is rank 1"),
     ("finish_save", [[1]], "must be rank 0 but is rank 1"),
-    ("restore", [[1], [3]], "must be rank 0 but is rank 1"),
-    ("restore", [[], []], "must be rank 1 but is rank 0"),
+    ("restore", [[1], [3], [3]], "must be rank 0 but is rank 1"),
+    ("restore", [[], [], [3]], "must be rank 1 but is rank 0"),
+    ("restore", [[], [3], []], "must be rank 1 but is rank 0"),
     ("import", [[5, 1], [5], [5, 9], [5], [5], []], "must be rank 1 but is rank 2"),
     ("import", [[5], [], [5, 9], [5], [5], []], "must be rank 1 but is rank 0"),
     ("import", [[5], [5], [5], [5], [5], []], "must be rank 2 but is rank 1"),

@@ -197,7 +197,7 @@ TEST(TheBudgetHoldsForKeysOfOneShardToo) {
   for (const int shard_bits : {1, 3, 6}) {
     const auto budget = RoomFor(64);
     const TestStore store(Evicting(shard_bits), budget);
-    const uint64_t salt = store->options().salt();
+    const uint64_t salt = store->options().salt;
     // Ids by the shard they fall into.
     std::vector<Keys> of_shard(size_t{1} << shard_bits, Keys({}));
     for (int64_t id = 0; id < 100000; ++id) {

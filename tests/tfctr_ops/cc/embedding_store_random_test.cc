@@ -254,7 +254,7 @@ class Session {
     if (snapshot.empty()) {
       store_.Import(table, model_.step());
     } else {
-      CHECK_OK(store_->Restore(snapshot, {0, 1, 2}, store_.executor()));
+      CHECK_OK(store_->Restore(snapshot, {0, 1, 2}, {}, store_.executor()));
       std::filesystem::remove_all(snapshot);
     }
   }

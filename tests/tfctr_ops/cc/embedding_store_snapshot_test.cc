@@ -68,7 +68,7 @@ SaveReport Save(const TestStore& store, const std::string& path) {
 
 Table Restored(const std::string& path, int64_t* step = nullptr) {
   const TestStore store(Options());
-  CHECK_OK(store->Restore(path, kFeatures, store.executor()));
+  CHECK_OK(store->Restore(path, kFeatures, {}, store.executor()));
   if (step != nullptr) *step = store->step();
   return store.Export();
 }
@@ -178,13 +178,13 @@ TEST(ASnapshotGoesIntoAnotherNumberOfShardsAndAnotherMemory) {
       StoreOptions options = OverSsd(other.path());
       options.shard_bits = shard_bits;
       const TestStore copy(options, Room(rows));
-      CHECK_OK(
-          copy->Restore(snapshots.path() + "/a", kFeatures, copy.executor()));
+      CHECK_OK(copy->Restore(snapshots.path() + "/a", kFeatures, {},
+                             copy.executor()));
       CHECK_EQ(copy.Export(), store.Export());
       CHECK_EQ(copy->step(), store->step());
       // And goes on as the first one does.
       const TestStore reference(Options());
-      CHECK_OK(reference->Restore(snapshots.path() + "/a", kFeatures,
+      CHECK_OK(reference->Restore(snapshots.path() + "/a", kFeatures, {},
                                   reference.executor()));
       TrainStep(copy, 30);
       TrainStep(reference, 30);
@@ -199,17 +199,18 @@ TEST(FeaturesAreRenumbered) {
   store.Write(Keys({7}, {0}), {1, 2, 3, 4});
   Save(store, snapshots.path() + "/a");
   const TestStore copy(Options());
-  CHECK_OK(copy->Restore(snapshots.path() + "/a", {2, 1, 0}, copy.executor()));
+  CHECK_OK(
+      copy->Restore(snapshots.path() + "/a", {2, 1, 0}, {}, copy.executor()));
   CHECK_EQ(copy.Read(Keys({7}, {2})), (std::vector<float>{1, 2, 3, 4}));
   const Status status =
-      copy->Restore(snapshots.path() + "/a", {}, copy.executor());
+      copy->Restore(snapshots.path() + "/a", {}, {}, copy.executor());
   CHECK_EQ(status.code(), StatusCode::kInvalidArgument);
   CHECK_CONTAINS(status.message(),
                  "has a row of feature 0. Received: "
                  "`features` for 0 features.");
-  CHECK_EQ(
-      copy->Restore(snapshots.path() + "/a", {9}, copy.executor()).message(),
-      "`features` must lie in [0, 3). Received: 9.");
+  CHECK_EQ(copy->Restore(snapshots.path() + "/a", {9}, {}, copy.executor())
+               .message(),
+           "`features` must lie in [0, 3). Received: 9.");
 }
 
 TEST(ASnapshotOfOtherRowsIsRefusedAndChangesNothing) {
@@ -220,7 +221,7 @@ TEST(ASnapshotOfOtherRowsIsRefusedAndChangesNothing) {
   const TestStore other(Options());
   other.Write({{1}}, {1, 2, 3, 4});
   const Status status =
-      other->Restore(snapshots.path() + "/a", kFeatures, other.executor());
+      other->Restore(snapshots.path() + "/a", kFeatures, {}, other.executor());
   CHECK_EQ(status.code(), StatusCode::kInvalidArgument);
   CHECK_CONTAINS(status.message(), "Table 'ads' has rows of dim=4 with 4 ");
   CHECK_CONTAINS(status.message(), "with dim=2, 0 values, kind 0. Build the ");
@@ -258,7 +259,7 @@ TEST(EveryFlippedBitIsFound) {
       file.put(static_cast<char>(byte ^ (1 << random.Below(8))));
       file.close();
       const TestStore copy(Options());
-      const Status status = copy->Restore(path, kFeatures, copy.executor());
+      const Status status = copy->Restore(path, kFeatures, {}, copy.executor());
       CHECK(!status.ok());
       CHECK_CONTAINS(status.message(), entry.path().string());
       CHECK_EQ(copy.Export().size(), size_t{0});

@@ -222,10 +222,10 @@ TEST(RemovedKeysStartAfresh) {
   CHECK_EQ(store.Export().at({0, 5}), (TableRow{{3, 0.1f}, 0, 0}));
 }
 
-TEST(RemoveCountsRowsThatWereNeverUpdated) {
+TEST(RemoveDoesNotCountRowsThatWereNeverUpdated) {
   const TestStore store(SmallOptions(1));
   store.Lookup({{5, 6}});
-  CHECK_EQ(store.Remove({{5, 6, 7}}), 2);
+  CHECK_EQ(store.Remove({{5, 6, 7}}), 0);
   CHECK_EQ(store.Stats().rows, 0);
   CHECK_EQ(store.Remove({{5, 6, 7}}), 0);
 }

@@ -31,7 +31,9 @@ class BeginSaveOp final : public StoreKernel {
                    Executor* executor) override {
     std::string directory;
     TF_RETURN_IF_ERROR(StringFromInput(ctx, 1, "directory", &directory));
-    return ToTensorFlow(store->BeginSave(directory, executor));
+    std::string scratch;
+    TF_RETURN_IF_ERROR(StringFromInput(ctx, 2, "scratch", &scratch));
+    return ToTensorFlow(store->BeginSave(directory, scratch, executor));
   }
 };
 
@@ -67,7 +69,10 @@ class RestoreOp final : public StoreKernel {
     const auto numbers = ctx->input(2).flat<int32_t>();
     const std::vector<int32_t> features(numbers.data(),
                                         numbers.data() + numbers.size());
-    return ToTensorFlow(store->Restore(directory, features, executor));
+    const auto words = ctx->input(3).flat<int64_t>();
+    const std::vector<uint64_t> seeds(words.data(),
+                                      words.data() + words.size());
+    return ToTensorFlow(store->Restore(directory, features, seeds, executor));
   }
 };
 

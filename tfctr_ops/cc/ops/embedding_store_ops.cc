@@ -301,16 +301,20 @@ stats: rows, known_rows, row_bytes, memory_bytes, evicted_rows, skipped_updates,
 REGISTER_OP("Tfctr>EmbeddingStoreBeginSave")
     .Input("store: resource")
     .Input("directory: string")
+    .Input("scratch: string")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle scalar;
-      return c->WithRank(c->input(1), 0, &scalar);
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &scalar));
+      return c->WithRank(c->input(2), 0, &scalar);
     })
     .Doc(R"doc(
 Begins a snapshot, which is of this moment. Takes no time.
 
 store: Handle from `EmbeddingStore`.
 directory: Where; it must not exist.
+scratch: Directory for what snapshots share, unless the store has an
+  `ssd_directory`.
 )doc");
 
 REGISTER_OP("Tfctr>EmbeddingStoreFinishSave")
@@ -336,11 +340,13 @@ REGISTER_OP("Tfctr>EmbeddingStoreRestore")
     .Input("store: resource")
     .Input("directory: string")
     .Input("features: int32")
+    .Input("seeds: int64")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle shape;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &shape));
-      return c->WithRank(c->input(2), 1, &shape);
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &shape));
+      return c->WithRank(c->input(3), 1, &shape);
     })
     .Doc(R"doc(
 Replaces all rows, and the step, by those of a snapshot.
@@ -348,6 +354,7 @@ Replaces all rows, and the step, by those of a snapshot.
 store: Handle from `EmbeddingStore`.
 directory: As given to `EmbeddingStoreSave`.
 features: Feature f of the snapshot becomes features[f].
+seeds: The seeds of the store's features from now on, unless empty.
 )doc");
 
 REGISTER_OP("Tfctr>SnapshotInfo")

@@ -56,6 +56,7 @@ EmbeddingStore::EmbeddingStore(StoreOptions options,
       kernels_(BestRowKernels()),
       budget_(std::move(budget)),
       ssd_(std::move(ssd)) {
+  options_.salt = Mix64(options_.feature_seeds.at(0));
   const int64_t num_shards = int64_t{1} << options_.shard_bits;
   const int64_t chunk_bytes = ChunkBytes(*budget_, num_shards);
   for (int64_t s = 0; s < num_shards; ++s) {
@@ -114,7 +115,7 @@ void EmbeddingStore::ReturnBatch(std::unique_ptr<ResolvedBatch> batch) {
 Status EmbeddingStore::Partition(const KeyBatch& keys, Executor* executor,
                                  ResolvedBatch* batch) const {
   Status status = batch->batch.Partition(
-      keys, options_.shard_bits, options_.salt(),
+      keys, options_.shard_bits, options_.salt,
       static_cast<int64_t>(options_.feature_seeds.size()), executor);
   if (status.ok()) batch->Resize(static_cast<int64_t>(shards_.size()));
   return status;

@@ -140,15 +140,20 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   // The same in two calls: the snapshot is of the moment of the first, which
   // takes no time, and the second does the work, beside the training. To begin
   // another, or to replace all rows, gives up what was begun.
-  Status BeginSave(const std::string& directory, Executor* executor);
+  // Without an SSD tier, what snapshots share is kept in a locked directory of
+  // this store under `scratch`, which the first snapshot chooses.
+  Status BeginSave(const std::string& directory, const std::string& scratch,
+                   Executor* executor);
   Status FinishSave(const std::string& metadata, SaveReport* report);
 
   // Replaces all rows, and the step, by those of a snapshot. Its feature f
-  // becomes features[f]. Returns InvalidArgument if the snapshot is of other
-  // rows, with nothing changed; DataLoss or Unavailable if it is damaged, with
-  // the table empty.
+  // becomes features[f]; `seeds`, unless empty, become the seeds of this
+  // store's features. Returns InvalidArgument if the snapshot is of other rows,
+  // with nothing changed; DataLoss or Unavailable if it is damaged, with the
+  // table empty.
   Status Restore(const std::string& directory,
-                 const std::vector<int32_t>& features, Executor* executor);
+                 const std::vector<int32_t>& features,
+                 const std::vector<uint64_t>& seeds, Executor* executor);
 
   // Waits until the background threads have nothing to do.
   void FinishBackground();
@@ -231,7 +236,7 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   SsdTier* tier() const {
     return ssd_ != nullptr ? ssd_.get() : snapshot_tier_.get();
   }
-  Status OpenSnapshotTier(const std::string& directory);
+  Status OpenSnapshotTier(const std::string& scratch);
   // Writes what has changed, and lists the segments of the snapshot.
   Status SaveRows(std::vector<SsdTier::CutSegment>* segments);
   // Ends the cut; returns whether every row was saved.
@@ -267,7 +272,7 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
              std::vector<uint32_t>* slots, int64_t* num_slots,
              std::vector<int32_t>* place_of);
 
-  const StoreOptions options_;
+  StoreOptions options_;  // Only Restore changes it: the seeds.
   const RowLayout layout_;
   const RowKernels& kernels_;
   const std::shared_ptr<MemoryBudget> budget_;

@@ -87,10 +87,10 @@ bool EmbeddingStore::EndCut() {
   return saved_all;
 }
 
-Status EmbeddingStore::OpenSnapshotTier(const std::string& directory) {
+Status EmbeddingStore::OpenSnapshotTier(const std::string& scratch) {
   if (ssd_ != nullptr || snapshot_tier_ != nullptr) return Status::Ok();
   SsdOptions options;
-  options.directory = ParentOf(directory);
+  options.directory = scratch;
   options.files = options_.ssd.files;
   Status status =
       SsdTier::Open(options, layout_, num_shards(), &snapshot_tier_);
@@ -101,6 +101,7 @@ Status EmbeddingStore::OpenSnapshotTier(const std::string& directory) {
 }
 
 Status EmbeddingStore::BeginSave(const std::string& directory,
+                                 const std::string& scratch,
                                  Executor* executor) {
   std::lock_guard<std::mutex> save_lock(save_mutex_);
   AbandonSave();
@@ -113,7 +114,7 @@ Status EmbeddingStore::BeginSave(const std::string& directory,
   }
   Status status = files->RemoveTree(directory + ".tmp");
   if (status.ok()) status = files->MakeDirectory(directory + ".tmp");
-  if (status.ok()) status = OpenSnapshotTier(directory);
+  if (status.ok()) status = OpenSnapshotTier(scratch);
   if (status.ok()) status = tier()->error();
   if (!status.ok()) return status;
   std::lock_guard<std::mutex> step_lock(step_mutex_);
@@ -180,7 +181,7 @@ Status EmbeddingStore::FinishSave(const std::string& metadata,
 Status EmbeddingStore::Save(const std::string& directory,
                             const std::string& metadata, Executor* executor,
                             SaveReport* report) {
-  Status status = BeginSave(directory, executor);
+  Status status = BeginSave(directory, ParentOf(directory), executor);
   return status.ok() ? FinishSave(metadata, report) : status;
 }
 
@@ -220,6 +221,7 @@ Status EmbeddingStore::CheckSnapshot(
 
 Status EmbeddingStore::Restore(const std::string& directory,
                                const std::vector<int32_t>& features,
+                               const std::vector<uint64_t>& seeds,
                                Executor* executor) {
   FileSystem* const files = options_.ssd.files;
   Snapshot snapshot;
@@ -231,7 +233,17 @@ Status EmbeddingStore::Restore(const std::string& directory,
   std::lock_guard<std::mutex> step_lock(step_mutex_);
   status = CheckFits(snapshot.num_rows());
   if (!status.ok()) return status;
+  if (!seeds.empty() && seeds.size() != options_.feature_seeds.size()) {
+    return Status::InvalidArgument(
+        "`seeds` must be one per feature: " +
+        std::to_string(options_.feature_seeds.size()) +
+        ". Received: " + std::to_string(seeds.size()) + ".");
+  }
   Clear(snapshot.step, executor);
+  {
+    const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
+    std::copy(seeds.begin(), seeds.end(), options_.feature_seeds.begin());
+  }
 
   const int64_t num_floats = layout_.num_floats();
   std::vector<int64_t> ids, last_steps, counts;

@@ -38,7 +38,7 @@ Shard::Shard(const StoreOptions& options, const RowLayout& layout,
       rows_(layout, chunk_bytes, arena) {}
 
 uint32_t Shard::TagOf(const RowHeader& header) const {
-  return IndexTag(HashKey(options_.salt(), header.feature, header.id),
+  return IndexTag(HashKey(options_.salt, header.feature, header.id),
                   options_.shard_bits);
 }
 

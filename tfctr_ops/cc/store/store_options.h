@@ -41,9 +41,8 @@ struct StoreOptions {
   // rows are evicted.
   int shard_bits = 6;
 
-  uint64_t salt() const {
-    return feature_seeds.empty() ? 0 : Mix64(feature_seeds[0]);
-  }
+  // Of the hash that places keys; set when the store is made.
+  uint64_t salt = 0;
 };
 
 }  // namespace tfctr
