@@ -1,9 +1,7 @@
 """`DynamicEmbedding`: ids to vectors, from tables that grow with the ids."""
 
-import collections
-import itertools
+import pathlib
 import random
-import re
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_layers import table_saving
+from keras_layers import table_saving, table_snapshots
 from keras_layers.feature_ids import (
     FlatIds,
     check_id_dtype,
@@ -22,18 +20,19 @@ from keras_layers.feature_ids import (
     padding_mask,
     to_int64,
 )
+from keras_layers.layer_features import default_name, named_features, tables_of
 from keras_layers.storage.byte_size import parse_bytes
 from keras_layers.storage.storage import Forecast, Storage
 from keras_layers.storage.tiered_storage import TieredStorage
-from keras_layers.table_config import (
-    FeatureConfig,
-    TableConfig,
-    check_combiner,
-    check_name,
+from keras_layers.table_config import FeatureConfig, TableConfig
+from keras_layers.table_group import (
+    Keys,
+    Place,
+    TableGroup,
+    find_feature,
+    group_tables,
 )
-from keras_layers.table_group import Keys, Place, TableGroup, group_tables
 
-_names: dict[str, Any] = collections.defaultdict(itertools.count)
 _built: "weakref.WeakSet[DynamicEmbedding]" = weakref.WeakSet()
 
 
@@ -48,7 +47,8 @@ class DynamicEmbedding(keras.layers.Layer):
 
     Outside training (`training=False`, `evaluate`, `predict`), and while
     `trainable=False`, the layer only reads: ids that were never trained read the
-    table's default row.
+    table's default row. As with any Keras layer, compile the model again after a change
+    of `trainable`.
 
     All calls of the layer in one training step make one update of the table. A gradient
     tape moves the table even if it is asked for the gradients of other variables only:
@@ -73,12 +73,20 @@ class DynamicEmbedding(keras.layers.Layer):
             for dict inputs. `None` means ones.
 
     Returns:
-        Float tensor of shape `(*ids.shape, dim)`, or `(batch, dim)` with a combiner; a
-        dict of them for dict inputs. Empty bags and padding are zeros.
+        Float tensor of shape `(*ids.shape, dim)`, or `(*ids.shape[:-1], dim)` with a
+        combiner; a dict of them for dict inputs. Empty bags and padding are zeros.
 
     Raises:
-        ValueError: If ids are floats, shapes do not fit, the dtype policy is
-            `mixed_float16`, or the layer is used under a `tf.distribute` strategy.
+        TypeError: If `features` are not what they may be.
+        ValueError: If ids are floats, shapes do not fit, the layer's dtype is float16,
+            its policy or the global one is `mixed_float16` when it is made, or it is
+            used under a `tf.distribute` strategy.
+        tf.errors.ResourceExhaustedError: If a training step needs more memory than the
+            storage has, and no row may leave.
+        tf.errors.InvalidArgumentError: If a gradient is NaN, infinite or beyond 1e12,
+            unless the table skips such steps.
+        tf.errors.FailedPreconditionError: If weights were set without the rows, or a
+            call is asked for its gradient twice.
 
     Example:
 
@@ -96,10 +104,11 @@ class DynamicEmbedding(keras.layers.Layer):
         save_limit: int | str = "1GB",
         **kwargs: Any,
     ) -> None:
-        self._check_features(features, combiner)
+        named = named_features(features, combiner)
         self.storage = storage or TieredStorage()
-        kwargs.setdefault("name", _default_name(features, self.storage))
-        super().__init__(**kwargs)
+        kwargs.setdefault("name", default_name(named, self.storage))
+        # Bags are weighed and pooled in float32, whatever the policy.
+        super().__init__(**{**kwargs, "autocast": False})
         # Keras scales the loss of a model by the global policy, not by its layers'.
         policies = (self.dtype_policy.name, keras.config.dtype_policy().name)
         if self.compute_dtype == "float16" or "mixed_float16" in policies:
@@ -111,7 +120,7 @@ class DynamicEmbedding(keras.layers.Layer):
             )
         # One form inside: a dict of features, under the key "" if there is but one.
         self._single = not isinstance(features, dict)
-        self.features = _named_features(features, combiner)
+        self.features = named
         self.save_limit = save_limit
         parse_bytes("save_limit", save_limit)
         self.supports_jit = False  # The store is no XLA op.
@@ -119,7 +128,7 @@ class DynamicEmbedding(keras.layers.Layer):
         # Drawn now, so that a copy made from the config starts from the same rows.
         self._seeds = {
             table.name: random.getrandbits(62) if table.seed is None else table.seed
-            for table in self._tables()
+            for table in tables_of(self.features)
         }
         self._groups: list[TableGroup] = []
         self._places: dict[str, Place] = {}
@@ -131,6 +140,9 @@ class DynamicEmbedding(keras.layers.Layer):
         check_structure(input_shape, self._single, self._owner(""))
         shapes = {"": input_shape} if self._single else input_shape
         self._check_keys(shapes, {})
+        # Training asks for the gradient of this weight, and thereby for the update.
+        # First, since Keras refuses it to a layer that is built already.
+        self.anchor = self.add_weight(shape=(), initializer="zeros", name="anchor")
         self._groups, self._places = group_tables(
             self.features,
             {
@@ -140,8 +152,6 @@ class DynamicEmbedding(keras.layers.Layer):
             },
             self._seeds,
         )
-        # Training asks for the gradient of this weight, and thereby for the update.
-        self.anchor = self.add_weight(shape=(), initializer="zeros", name="anchor")
         for index, group in enumerate(self._groups):
             group.open(self.storage)
             group.step = self.add_weight(
@@ -160,22 +170,19 @@ class DynamicEmbedding(keras.layers.Layer):
         self, inputs: Any, weights: Any = None, training: bool | None = None
     ) -> Any:
         self._refuse_strategies()
-        if self._single:
-            inputs, weights = {"": inputs}, {"": weights}
-        weights = {} if weights is None else weights
-        self._check_keys(inputs, weights)
-        flat = {
-            name: flatten_feature(
-                inputs[name],
-                weights.get(name),
-                config,
-                self._places[name].numbers,
-                self._owner(name),
-            )
-            for name, config in self.features.items()
-        }
-        outputs = self._look_up(flat, training)
+        outputs = self._look_up(self._flatten(inputs, weights), training)
         return outputs[""] if self._single else outputs
+
+    def prefetch(self, inputs: Any) -> None:
+        """Brings the rows of a batch to come up into memory; changes no result.
+
+        `tfctr.data.lookahead` calls it for a whole data set.
+
+        Args:
+            inputs: As for the call.
+        """
+        for group, _, keys in self._batches(self._flatten(inputs, None)):
+            group.table.prefetch(keys.ids, keys.features)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         inputs = {"": inputs} if self._single else inputs
@@ -231,7 +238,7 @@ class DynamicEmbedding(keras.layers.Layer):
         """Returns what each table would need to hold `num_keys` keys."""
         return {
             table.name: self.storage.forecast(table, num_keys)
-            for table in self._tables()
+            for table in tables_of(self.features)
         }
 
     def read_rows(self, ids: Any, feature: str | int | None = None) -> tf.Tensor:
@@ -272,14 +279,45 @@ class DynamicEmbedding(keras.layers.Layer):
     def export(self, batch_size: int) -> Iterator[tuple[str, Any, Any]]:
         """Yields feature name, ids `(n,)` and vectors `(n, dim)` of all known ids."""
         for group in self._groups:
+            names = list(group.features)
             for keys, vectors in group.table.export(batch_size):
                 for number in np.unique(keys[:, 0]):
                     rows = keys[:, 0] == number
                     order = np.argsort(keys[rows, 1])
-                    name = group.features[number]
-                    yield name, keys[rows, 1][order], vectors[rows][order]
+                    yield names[number], keys[rows, 1][order], vectors[rows][order]
 
     # Saving.
+
+    def begin_snapshot(self, directory: Any, scratch: Any) -> None:
+        """Begins a snapshot of all tables: of this moment, though it takes no time.
+
+        Args:
+            directory: Path, which must not exist.
+            scratch: Path of a directory on the same file system, where files stay that
+                snapshots share.
+        """
+        table_snapshots.begin_snapshots(
+            self._groups, pathlib.Path(directory), pathlib.Path(scratch)
+        )
+
+    def finish_snapshot(self) -> dict[str, int]:
+        """Writes the snapshot that was begun; training may go on in other threads.
+
+        Returns:
+            Counts: `rows`, `rows_written` of them now, `bytes` and `linked_bytes`.
+        """
+        return table_snapshots.finish_snapshots(self._groups, self._seeds)
+
+    def restore_snapshot(self, directory: Any) -> None:
+        """Replaces all rows, counters and seeds by those of a snapshot.
+
+        Raises:
+            ValueError: If it is of other tables. Nothing has changed.
+            tf.errors.DataLossError: If it is damaged. The damaged table is empty.
+        """
+        table_snapshots.restore_snapshots(
+            self._groups, pathlib.Path(directory), self._seeds, self.name
+        )
 
     def count_params(self) -> int:
         """Returns how many weights the tables hold now; `summary` shows it."""
@@ -289,7 +327,9 @@ class DynamicEmbedding(keras.layers.Layer):
         config: dict[str, Any] = super().get_config()
         config.update(
             table_saving.features_to_config(
-                self.features[""] if self._single else self.features, self._seeds
+                self.features[""] if self._single else self.features,
+                self._seeds,
+                self.name,
             )
         )
         # As it is: Keras then notes that layers share it, and so its budget.
@@ -317,25 +357,6 @@ class DynamicEmbedding(keras.layers.Layer):
 
     # Details.
 
-    def _check_features(self, features: Any, combiner: str | None) -> None:
-        check_combiner(combiner)
-        configs = features.values() if isinstance(features, dict) else [features]
-        single = (TableConfig, FeatureConfig)
-        allowed = FeatureConfig if isinstance(features, dict) else single
-        if not configs or not all(isinstance(config, allowed) for config in configs):
-            raise TypeError(
-                "`features` must be a TableConfig, a FeatureConfig, or a dict of "
-                f"FeatureConfig by input name. Received: features={features!r}."
-            )
-        for name in features if isinstance(features, dict) else ():
-            check_name("feature", name)
-        if combiner is not None and not isinstance(features, TableConfig):
-            raise ValueError(
-                "`combiner` goes with a TableConfig. Received: combiner="
-                f"{combiner!r} beside a FeatureConfig. Say FeatureConfig(table, "
-                f"combiner={combiner!r})."
-            )
-
     def _refuse_strategies(self) -> None:
         if tf.distribute.has_strategy():
             strategy = type(tf.distribute.get_strategy()).__name__
@@ -344,10 +365,6 @@ class DynamicEmbedding(keras.layers.Layer):
                 "each replica would move the rows by itself. Received: a scope of "
                 f"{strategy}. Leave the scope; one process uses all its cores."
             )
-
-    def _tables(self) -> list[TableConfig]:
-        tables = {config.table.name: config.table for config in self.features.values()}
-        return list(tables.values())
 
     def _owner(self, feature: str) -> str:
         """Names a feature in messages."""
@@ -369,16 +386,37 @@ class DynamicEmbedding(keras.layers.Layer):
                 f"inputs {sorted(inputs)}, weights {sorted(weights)}."
             )
 
+    def _flatten(self, inputs: Any, weights: Any) -> dict[str, FlatIds]:
+        if self._single:
+            inputs, weights = {"": inputs}, {"": weights}
+        weights = {} if weights is None else weights
+        self._check_keys(inputs, weights)
+        return {
+            name: flatten_feature(
+                inputs[name],
+                weights.get(name),
+                config,
+                self._places[name].numbers,
+                self._owner(name),
+            )
+            for name, config in self.features.items()
+        }
+
+    def _batches(
+        self, flat: dict[str, FlatIds]
+    ) -> Iterator[tuple[TableGroup, list[str], Keys]]:
+        """Yields each group, the names of its features, and the keys of them all."""
+        for index, group in enumerate(self._groups):
+            names = [name for name in flat if self._places[name].group == index]
+            parts = [(flat[name].ids, flat[name].features) for name in names]
+            yield group, names, Keys.concat(parts)
+
     def _look_up(
         self, flat: dict[str, FlatIds], training: bool | None
     ) -> dict[str, Any]:
         """Looks every group up once, and hands each feature its rows."""
         outputs = {}
-        for index, group in enumerate(self._groups):
-            names = [name for name in flat if self._places[name].group == index]
-            keys = Keys.concat(
-                [(flat[name].ids, flat[name].features) for name in names]
-            )
+        for group, names, keys in self._batches(flat):
             anchor = tf.convert_to_tensor(self.anchor.value)
             if not self.trainable:
                 rows = group.read(keys)
@@ -398,30 +436,15 @@ class DynamicEmbedding(keras.layers.Layer):
     def _keys_of(self, ids: Any, feature: str | int | None) -> tuple[TableGroup, Keys]:
         if not self.built:
             raise ValueError(
-                f"Layer '{self.name}' has no table yet. Call it once, or build the "
-                "model, before reading or writing rows."
+                f"Layer '{self.name}' expects to be built before its rows are read or "
+                "written. Received: a layer without a table yet. Call it once, or "
+                "build the model."
             )
-        numbers = {}
-        for name, place in self._places.items():
-            columns = self.features[name].per_column
-            for column, number in enumerate(place.numbers):
-                path = [name] * (name != "") + [str(column)] * columns
-                numbers["/".join(path)] = (self._groups[place.group], number)
-        # As `export` names them; features of one namespace are one there.
-        exported = {
-            group.features[number]: (group, number)
-            for group, number in numbers.values()
-        }
-        wanted = (
-            next(iter(numbers)) if feature is None and len(numbers) == 1 else feature
-        )
-        if str(wanted) not in numbers | exported:
-            raise ValueError(
-                f"`feature` must name one of the features {list(numbers)}. "
-                f"Received: feature={feature!r}."
-            )
-        group, number = (exported | numbers)[str(wanted)]
-        flat = tf.reshape(to_int64(tf.convert_to_tensor(ids), self._owner("")), [-1])
+        group, number = find_feature(feature, self.features, self._places, self._groups)
+        ids = tf.convert_to_tensor(ids)
+        if ids.shape == [0]:  # An empty list, for TensorFlow one of floats.
+            ids = tf.zeros([0], tf.int64)
+        flat = tf.reshape(to_int64(ids, self._owner("")), [-1])
         return group, Keys(flat, tf.constant([number], tf.int32))
 
 
@@ -430,30 +453,3 @@ def layers_of(model: keras.Model) -> list[DynamicEmbedding]:
     variables = {id(variable) for variable in model.variables}
     found = [layer for layer in _built if id(layer.anchor) in variables]
     return sorted(found, key=lambda layer: layer.name)
-
-
-def _named_features(features: Any, combiner: str | None) -> dict[str, FeatureConfig]:
-    if isinstance(features, TableConfig):
-        features = FeatureConfig(features, combiner, per_column=combiner is None)
-    return {"": features} if isinstance(features, FeatureConfig) else dict(features)
-
-
-def _default_name(features: Any, storage: Storage) -> str:
-    """Says in `model.summary()` what the table is: ads_dim16_adagrad_ram."""
-    configs = features.values() if isinstance(features, dict) else [features]
-    tables = {
-        table.name: table
-        for table in (
-            config if isinstance(config, TableConfig) else config.table
-            for config in configs
-        )
-    }
-    first = next(iter(tables.values()))
-    if len(tables) == 1:
-        kind = first.sparse_optimizer().kind
-        name = f"{first.name}_dim{first.dim}_{kind}_{storage.describe()}"
-    else:
-        name = f"embedding_{len(tables)}_tables_{storage.describe()}"
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", name)  # All that a name scope may have.
-    count = next(_names[name])
-    return name if count == 0 else f"{name}_{count}"

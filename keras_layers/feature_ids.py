@@ -40,9 +40,9 @@ def check_id_dtype(dtype: Any, owner: str) -> None:
     why = ""
     if dtype.is_floating:
         why = (
-            " keras.Input makes float32 unless told otherwise: say keras.Input(shape, "
-            'dtype="int64"). Floats cannot tell large ids apart; cast whole numbers to '
-            "int64."
+            " keras.Input makes float32 unless told otherwise, and so does a model "
+            'without one, such as a Sequential: say keras.Input(shape, dtype="int64"). '
+            "Floats cannot tell large ids apart; cast whole numbers to int64."
         )
     raise ValueError(
         f"{owner} expects ids of an integer type or strings. Received: ids of dtype "
@@ -105,6 +105,8 @@ def flatten_feature(
         ValueError: If the inputs or weights do not fit the config.
     """
     number = numbers[0]
+    if isinstance(weights, (list, tuple)):
+        weights = tf.constant(weights, tf.float32)
     _check_weights(weights, inputs, owner)
     if isinstance(inputs, tf.SparseTensor):
         return _flatten_sparse(inputs, weights, config, number, owner)
@@ -119,8 +121,9 @@ def flatten_feature(
     if combiner is None:
         if weights is not None:
             raise ValueError(
-                f"{owner} received weights, but pools nothing. Give the feature a "
-                "combiner: 'sum', 'mean' or 'sqrtn'."
+                f"{owner} expects weights only together with a combiner. Received: "
+                f"weights of shape {tuple(weights.shape)}, combiner=None. Give the "
+                "feature a combiner ('sum', 'mean' or 'sqrtn'), or pass no weights."
             )
         if config.per_column:
             _check_columns(ids, len(numbers), owner)
@@ -161,13 +164,13 @@ def num_columns(shape: Any, owner: str) -> int:
     """
     if len(shape) == 1:
         return 1
-    if len(shape) == 2 and shape[1] is not None:
+    if len(shape) == 2 and shape[1]:
         return int(shape[1])
     raise ValueError(
         f"{owner} takes each column for a feature of its own, and expects ids of shape "
-        "(batch,) or (batch, features) with a static number of features. Received: "
-        f"shape {tuple(shape)}. For ids of one feature, such as a sequence, pass "
-        "FeatureConfig(table); for bags, a combiner."
+        "(batch,) or (batch, features) with a static number of features, above 0. "
+        f"Received: shape {tuple(shape)}. For ids of one feature, such as a sequence, "
+        "pass FeatureConfig(table); for bags, a combiner."
     )
 
 

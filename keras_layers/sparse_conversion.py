@@ -6,8 +6,8 @@ import keras
 
 from tfctr_ops import RowInitializer, SparseOptimizer
 
-# Options of a Keras optimizer that reach beyond one row's own update, and the value at
-# which they do nothing. A fused update cannot honour them, so it must not ignore them.
+# Options of a Keras optimizer that a fused update does not have, and the value at which
+# they do nothing. It cannot honour them, so it must not ignore them.
 _IDLE_OPTIONS = {
     "amsgrad": False,
     "clipnorm": None,
@@ -58,10 +58,10 @@ def to_sparse_optimizer(optimizer: Any) -> SparseOptimizer:
         value = getattr(optimizer, option, idle)
         if value != idle and value:
             raise ValueError(
-                f"The optimizer of a table cannot use `{option}`: rows are updated one "
-                f"by one, as their gradients come. Received: {kind.__name__}"
-                f"({option}={value!r}). Leave `{option}` out for the table; the "
-                "optimizer in model.compile may keep it."
+                f"The optimizer of a table cannot use `{option}`, which a fused update "
+                f"does not have. Received: {kind.__name__}({option}={value!r}). Leave "
+                f"`{option}` out for the table; the optimizer in model.compile may "
+                "keep it."
             )
     return converters[kind](optimizer)
 

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_layers.sparse_conversion import to_row_initializer, to_sparse_optimizer
 from tfctr_ops import RowInitializer, SparseOptimizer
@@ -23,8 +24,8 @@ class TableConfig:
             or its name; a `tfctr_ops.SparseOptimizer`; or an object with a method
             `sparse_optimizer()` and, unless that of its result stands, a
             `learning_rate`: a number, a variable, or a function of the number of
-            updates. The learning rate is read at each step; a
-            schedule sees the number of updates of the table.
+            updates. The learning rate is read at each step; a schedule sees the number
+            of updates of the table.
         initializer: From what a row starts. A Keras `RandomUniform`, `RandomNormal`,
             `TruncatedNormal`, `Zeros`, `Ones` or `Constant`, its name, or a
             `tfctr_ops.RowInitializer`. A seed given to a Keras initializer is not used.
@@ -36,6 +37,7 @@ class TableConfig:
             beyond 1e12 does: `"raise"`, or `"skip"` and be counted.
 
     Raises:
+        TypeError: If there is no fused update for this kind of optimizer.
         ValueError: If a value is out of range, or the optimizer asks for what the fused
             update does not do.
 
@@ -96,18 +98,19 @@ class FeatureConfig:
             apart unless they name one `namespace`.
         combiner: String. `"sum"`, `"mean"` or `"sqrtn"` pools the ids of a bag into one
             vector; `None` keeps one vector per id.
-        padding_id: Integer, or string for string ids. An id that stands for nothing: it
-            reads zeros, is masked, and never enters the table. `None` if every id
-            counts.
+        padding_id: Integer of 64 bits with a sign, or string for string ids. An id that
+            stands for nothing: it reads zeros, is masked, and never enters the table.
+            `None` if every id counts.
         namespace: String. Features of one table and namespace share the rows of equal
             ids. `None` means the feature's own name.
         per_column: Boolean. Whether each column of ids `(batch, columns)` is a feature
             of its own, so that equal ids in different columns have different rows.
 
     Raises:
-        ValueError: If `combiner` is unknown or does not go with `per_column`, or
-            `namespace` is empty or has a '/'.
-        TypeError: If `table` is no `TableConfig`.
+        TypeError: If `table` is no `TableConfig`, or `padding_id` is neither an integer
+            nor a string.
+        ValueError: If `combiner` is unknown or does not go with `per_column`,
+            `padding_id` needs more than 64 bits, or `namespace` is empty or has a '/'.
 
     Example:
 
@@ -128,6 +131,7 @@ class FeatureConfig:
                 f"`table` must be a TableConfig. Received: table={self.table!r}."
             )
         check_combiner(self.combiner)
+        object.__setattr__(self, "padding_id", _checked_padding(self.padding_id))
         if self.namespace is not None:
             check_name("namespace", self.namespace)
         if self.per_column and (
@@ -141,10 +145,27 @@ class FeatureConfig:
             )
 
 
+def _checked_padding(padding_id: Any) -> int | str | None:
+    if padding_id is None or isinstance(padding_id, str):
+        return padding_id
+    is_integer = isinstance(padding_id, (int, np.integer))
+    if isinstance(padding_id, bool) or not is_integer:
+        raise TypeError(
+            "`padding_id` must be an integer, a string, or None if every id counts. "
+            f"Received: padding_id={padding_id!r}."
+        )
+    if not -(2**63) <= padding_id < 2**63:
+        raise ValueError(
+            "`padding_id` must lie in [-2**63, 2**63), as ids do: a uint64 beyond is "
+            f"taken for the int64 of the same bits. Received: padding_id={padding_id}."
+        )
+    return int(padding_id)
+
+
 def check_name(argument: str, name: Any) -> None:
     """Raises `ValueError` unless `name` is fit to be a part of a longer one.
 
-    Rows are saved under `table/feature` and `table/feature/column`, and equal names
+    Rows are saved under `table/namespace` and `table/namespace/column`, and equal names
     are equal rows.
     """
     if not isinstance(name, str) or not name or "/" in name:

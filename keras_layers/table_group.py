@@ -1,7 +1,10 @@
 """`TableGroup`: the features of a layer whose rows lie in one live table."""
 
+import contextlib
 import dataclasses
 import hashlib
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,31 +28,40 @@ class TableGroup:
 
     Args:
         config: `TableConfig` of the first of them.
-        features: Names of the features, `table/namespace`; a feature's number is its
-            place here. Saved rows are matched by these names.
+        features: Names of the features, `table/namespace`, and their numbers: 0, 1, 2
+            and so on. Saved rows are matched by these names.
         seeds: The seed of each feature's table.
     """
 
     config: TableConfig
-    features: list[str] = dataclasses.field(default_factory=list)
+    features: dict[str, int] = dataclasses.field(default_factory=dict)
     seeds: list[int] = dataclasses.field(default_factory=list)
     # Set when the layer is built; `step` is a Keras variable: how many updates the
     # layer has seen.
     table: Table = dataclasses.field(init=False)
     step: Any = dataclasses.field(init=False)
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def number_of(self, table: str, namespace: str, seed: int) -> int:
         """Returns the number of a feature, adding it if it is new."""
         name = f"{table}/{namespace}"
         if name not in self.features:
-            self.features.append(name)
+            self.features[name] = len(self.features)
             self.seeds.append(feature_seed(seed, namespace))
-        return self.features.index(name)
+        return self.features[name]
 
     def open(self, storage: Storage) -> None:
         """Makes the live table, outside of any function that is being traced."""
         with tf.init_scope():
             self.table = storage.open(self.config, self.seeds)
+
+    def one_at_a_time(self) -> contextlib.AbstractContextManager[Any]:
+        """Lets no other thread come between the table and `step`.
+
+        Eager calls only: while a graph is made there is nothing to guard yet, and when
+        it runs no Python lock is in reach.
+        """
+        return self._lock if tf.executing_eagerly() else contextlib.nullcontext()
 
     def lookup(self, anchor: tf.Tensor, keys: "Keys") -> tf.Tensor:
         """Returns rows whose gradient moves the table when it is taken.
@@ -57,16 +69,18 @@ class TableGroup:
         The gradient with respect to `anchor`, a scalar, is what a training step asks
         for; it is zero, and on the way to it the table is updated.
         """
-        table, step = self.table, self.step
-        expected = tf.convert_to_tensor(step.value)
+        # TensorFlow keeps the gradient functions of graphs for as long as the process
+        # lives, and all that they refer to.
+        this: Any = (lambda: self) if tf.executing_eagerly() else weakref.ref(self)
 
         @tf.custom_gradient
         def lookup(anchor: tf.Tensor) -> Any:
-            rows, ticket = table.lookup(keys.ids, keys.features, expected)
+            with self.one_at_a_time():
+                step = tf.convert_to_tensor(self.step.value)
+                rows, ticket = self.table.lookup(keys.ids, keys.features, step)
 
             def update(upstream: tf.Tensor) -> tf.Tensor:
-                rate = self.learning_rate()
-                step.assign(table.update(ticket, tf.convert_to_tensor(upstream), rate))
+                this()._update(ticket, tf.convert_to_tensor(upstream))
                 return tf.zeros_like(anchor)
 
             return rows, update
@@ -75,7 +89,8 @@ class TableGroup:
 
     def read(self, keys: "Keys") -> tf.Tensor:
         """Returns rows without a gradient, and changes nothing."""
-        return self.table.read(keys.ids, keys.features, self.step.value)
+        with self.one_at_a_time():
+            return self.table.read(keys.ids, keys.features, self.step.value)
 
     def read_untold(self, anchor: tf.Tensor, keys: "Keys", layer: str) -> tf.Tensor:
         """As `read`, for a call that nobody told whether it is training.
@@ -100,6 +115,11 @@ class TableGroup:
             return tf.identity(rows), refuse
 
         return read(anchor)
+
+    def _update(self, ticket: tf.Tensor, gradients: tf.Tensor) -> None:
+        rate = self.learning_rate()
+        with self.one_at_a_time():
+            self.step.assign(self.table.update(ticket, gradients, rate))
 
     def learning_rate(self) -> tf.Tensor:
         """Returns the learning rate of this step's update."""
@@ -200,3 +220,43 @@ def group_tables(
         index = list(groups.values()).index(group)
         places[name] = Place(index, tuple(numbers))
     return list(groups.values()), places
+
+
+def find_feature(
+    wanted: str | int | None,
+    features: Mapping[str, FeatureConfig],
+    places: Mapping[str, Place],
+    groups: Sequence[TableGroup],
+) -> tuple[TableGroup, int]:
+    """Returns where the rows of a feature are, and its number there.
+
+    Args:
+        wanted: Name of the feature, or number of the column, or both as
+            `"name/column"`; or a name that `DynamicEmbedding.export` gives. `None` if
+            there is only one.
+        features: `FeatureConfig` by name.
+        places: Of each feature.
+        groups: All of them.
+
+    Raises:
+        ValueError: If there is no such feature.
+    """
+    numbers = {}
+    for name, place in places.items():
+        columns = features[name].per_column
+        for column, number in enumerate(place.numbers):
+            path = [name] * (name != "") + [str(column)] * columns
+            numbers["/".join(path)] = (groups[place.group], number)
+    # As `export` names them; features of one namespace are one there.
+    exported = {
+        name: (group, number)
+        for group in groups
+        for name, number in group.features.items()
+    }
+    name = next(iter(numbers)) if wanted is None and len(numbers) == 1 else str(wanted)
+    if name not in numbers | exported:
+        raise ValueError(
+            f"`feature` must name one of the features {list(numbers)}. "
+            f"Received: feature={wanted!r}."
+        )
+    return (exported | numbers)[name]

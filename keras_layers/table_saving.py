@@ -3,9 +3,10 @@
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from keras_layers.storage.byte_size import format_bytes, parse_bytes
 from keras_layers.table_config import (
@@ -27,20 +28,22 @@ def save_groups(
 
     Raises:
         ValueError: If the rows exceed `save_limit`, or do not belong to the layer's
-            other weights.
+            other weights, or are trained meanwhile.
     """
     _check_size(groups, save_limit, layer)
     for index, group in enumerate(groups):
-        step = _check_step(group, layer)
-        rows = group.table.save_rows()
+        with group.one_at_a_time():
+            step = _check_step(group, layer)
+            rows = group.table.save_rows()
+            _check_still(group, step, layer)
         arrays = Rows(*(np.asarray(column) for column in rows))
         # By key, so that equal tables give equal files.
         order = np.lexsort((arrays.ids, arrays.features))
         for field, column in zip(_FIELDS, arrays, strict=True):
             store[f"table_{index}_{field}"] = column[order]
         store[f"table_{index}_step"] = np.asarray(step, np.int64)
-        names = json.dumps(group.features).encode()
-        store[f"table_{index}_names"] = np.frombuffer(names, np.uint8)
+        text = json.dumps(_layout(group)).encode()
+        store[f"table_{index}_layout"] = np.frombuffer(text, np.uint8)
 
 
 def load_groups(groups: Sequence[TableGroup], store: Any, layer: str) -> None:
@@ -50,40 +53,81 @@ def load_groups(groups: Sequence[TableGroup], store: Any, layer: str) -> None:
     another order gets its own rows.
 
     Raises:
-        ValueError: If the saved tables do not fit.
+        ValueError: If the saved tables do not fit. Nothing was replaced.
+        tf.errors.ResourceExhaustedError: If the rows exceed the budget. Nothing was
+            replaced.
     """
-    saved: list[tuple[list[str], Rows, int]] = []
-    while f"table_{len(saved)}_step" in store:
+    saved: list[_SavedTable] = []
+    while f"table_{len(saved)}_layout" in store:
         saved.append(_read_table(store, len(saved)))
     fitting = [
-        [table for table in saved if set(table[0]) & set(group.features)]
+        [
+            table
+            for table in saved
+            if set(table.layout["features"]) & set(group.features)
+        ]
         for group in groups
     ]
     if len(saved) != len(groups) or any(len(tables) != 1 for tables in fitting):
         raise ValueError(
             f"Layer '{layer}' expects saved tables with the features "
-            f"{[group.features for group in groups]}. Received: tables with the "
-            f"features {[names for names, _, _ in saved]}. The file was saved from a "
-            "layer whose tables differ, or this layer is not built yet: call it once."
+            f"{[list(group.features) for group in groups]}. Received: tables with the "
+            f"features {[table.layout['features'] for table in saved]}. The file was "
+            "saved from a layer whose tables differ, or this layer is not built yet: "
+            "call it once."
         )
-    # All are checked before the first is replaced.
-    for group, [(names, rows, _)] in zip(groups, fitting, strict=True):
-        _check_columns(rows, names, group, layer)
-    for group, [(names, rows, step)] in zip(groups, fitting, strict=True):
-        numbers = np.array([group.features.index(name) for name in names], np.int32)
-        group.table.restore_rows(rows._replace(features=numbers[rows.features]), step)
-        group.step.assign(step)
+    for group, [table] in zip(groups, fitting, strict=True):
+        _check_table(table, group, layer)
+    before = []
+    try:
+        for group, [table] in zip(groups, fitting, strict=True):
+            if group is not groups[-1]:  # Which changes nothing where it fails.
+                step = group.table.stats()["step"]
+                before.append((group.table, group.table.save_rows(), step))
+            group.table.restore_rows(_renumbered(table, group), table.step)
+    except tf.errors.OpError:
+        for live, rows, step in before:
+            live.restore_rows(rows, step)
+        raise
+    for group, [table] in zip(groups, fitting, strict=True):
+        group.step.assign(table.step)
 
 
-def _read_table(store: Any, index: int) -> tuple[list[str], Rows, int]:
-    """Returns the names of the features, the rows and the step."""
+class _SavedTable(NamedTuple):
+    """What a file says of one table: see `_layout`; its rows; its updates so far."""
+
+    layout: dict[str, Any]
+    rows: Rows
+    step: int
+
+
+def _layout(group: TableGroup) -> dict[str, Any]:
+    """Returns what the numbers of a saved row mean, JSON-able."""
+    return {
+        "features": list(group.features),
+        "dim": group.config.dim,
+        "optimizer": group.config.sparse_optimizer().kind,
+    }
+
+
+def _read_table(store: Any, index: int) -> _SavedTable:
     columns = [np.asarray(store[f"table_{index}_{field}"]) for field in _FIELDS]
-    names = json.loads(bytes(np.asarray(store[f"table_{index}_names"])).decode())
-    return names, Rows(*columns), int(np.asarray(store[f"table_{index}_step"]))
+    layout = json.loads(bytes(np.asarray(store[f"table_{index}_layout"])).decode())
+    step = int(np.asarray(store[f"table_{index}_step"]))
+    return _SavedTable(layout, Rows(*columns), step)
+
+
+def _renumbered(table: _SavedTable, group: TableGroup) -> Rows:
+    """Returns the saved rows under the numbers that their features have now."""
+    names = table.layout["features"]
+    numbers = np.array([group.features[name] for name in names], np.int32)
+    return table.rows._replace(features=numbers[table.rows.features])
 
 
 def features_to_config(
-    features: FeatureConfig | dict[str, FeatureConfig], seeds: dict[str, int]
+    features: FeatureConfig | dict[str, FeatureConfig],
+    seeds: dict[str, int],
+    layer: str,
 ) -> dict[str, Any]:
     """Returns a JSON-able description from which equal tables can be made.
 
@@ -112,16 +156,19 @@ def features_to_config(
             }
             for table in tables
         ],
-        "features": {
-            name: {
-                "table": _index(tables, config.table),
-                "combiner": config.combiner,
-                "padding_id": config.padding_id,
-                "namespace": config.namespace,
-                "per_column": config.per_column,
-            }
-            for name, config in named.items()
-        },
+        "features": NotInLegacyFiles(
+            {
+                name: {
+                    "table": _index(tables, config.table),
+                    "combiner": config.combiner,
+                    "padding_id": config.padding_id,
+                    "namespace": config.namespace,
+                    "per_column": config.per_column,
+                }
+                for name, config in named.items()
+            },
+            layer,
+        ),
     }
 
 
@@ -146,6 +193,27 @@ def features_from_config(
         for name, feature in config.pop("features").items()
     }
     return named.get("", named)
+
+
+class NotInLegacyFiles(dict[str, Any]):
+    """A dict that cannot be saved in the legacy format of Keras, `.h5`.
+
+    That format asks a layer for its variables only, and not for its rows. But it looks
+    for a `get_config` even in a dict, where the format `.keras` sees just a dict.
+    """
+
+    def __init__(self, items: dict[str, Any], layer: str) -> None:
+        super().__init__(items)
+        self.layer = layer
+
+    def get_config(self) -> dict[str, Any]:
+        # Keras goes on after a ValueError.
+        raise NotImplementedError(
+            f"Layer '{self.layer}' cannot be saved in the legacy format of Keras: its "
+            "rows are no variables, and the file would be without them. Received: that "
+            "format, as for a path that ends in '.h5' or '.hdf5'. Save the model as "
+            "'.keras', or by model.save_weights as '.weights.h5', which carry them."
+        )
 
 
 def refusal(save_type: str, layer: str) -> str:
@@ -177,9 +245,9 @@ def _check_size(
         size += stats["known_rows"] * stats["row_bytes"]
     if size > parse_bytes("save_limit", save_limit):
         raise ValueError(
-            f"Layer '{layer}' holds {format_bytes(size)} of rows, more than Keras' own "
-            f"saving should carry: save_limit={save_limit!r}. The rows pass through "
-            "memory whole and into one file. Raise it if that fits: "
+            f"Layer '{layer}' saves at most save_limit={save_limit!r} of rows through "
+            "Keras, since they pass through memory whole and into one file. Received: "
+            f"{format_bytes(size)} of rows. Raise the limit if that fits: "
             f'DynamicEmbedding(..., save_limit="{format_bytes(2 * size)}").'
         )
 
@@ -189,31 +257,47 @@ def _check_step(group: TableGroup, layer: str) -> int:
     expected = int(group.step.numpy())
     if step != expected:
         raise ValueError(
-            f"Layer '{layer}' cannot be saved: the rows of table "
-            f"'{group.config.name}' are those after {step} updates, but the layer's "
-            f"weights are those after {expected}. The weights were set without the "
-            "rows, as by `set_weights` or EarlyStopping(restore_best_weights=True): "
-            "neither can carry a table."
+            f"Layer '{layer}' cannot be saved: its rows and its weights must be of the "
+            f"same moment. Received: rows of table '{group.config.name}' after {step} "
+            f"updates, weights after {expected}. If weights were set without the rows, "
+            "as by `set_weights` or EarlyStopping(restore_best_weights=True), go back "
+            "by `load_weights`, which carries both. If another thread trains the "
+            "layer, save between its steps."
         )
     return step
 
 
-def _check_columns(
-    rows: Rows, names: Sequence[str], group: TableGroup, layer: str
-) -> None:
-    dim = group.config.dim
-    num_floats = dim + group.config.sparse_optimizer().num_slot_floats(dim)
-    if rows.values.shape[1] != num_floats:
+def _check_still(group: TableGroup, step: int, layer: str) -> None:
+    now = int(group.table.stats()["step"])
+    if now != step:
         raise ValueError(
-            f"Layer '{layer}' expects rows of {num_floats} numbers in table "
-            f"'{group.config.name}', dim={dim} weights and the slots of "
-            f"'{group.config.sparse_optimizer().kind}'. Received: rows of "
-            f"{rows.values.shape[1]} numbers. The file was saved with another dim or "
-            "optimizer."
+            f"Layer '{layer}' cannot be saved while another thread trains it. "
+            f"Received: table '{group.config.name}' after {step} updates when saving "
+            f"began, after {now} when it ended. Save between the steps of training."
         )
+
+
+def _check_table(table: _SavedTable, group: TableGroup, layer: str) -> None:
+    saved, expected = table.layout, _layout(group)
+    if (saved["dim"], saved["optimizer"]) != (expected["dim"], expected["optimizer"]):
+        raise ValueError(
+            f"Layer '{layer}' expects rows of dim={expected['dim']} with the slots of "
+            f"'{expected['optimizer']}' in table '{group.config.name}'. Received: rows "
+            f"of dim={saved['dim']} with the slots of '{saved['optimizer']}'. Give "
+            "the table the dim and optimizer that the file was saved with."
+        )
+    names = saved["features"]
     unknown = sorted(set(names) - set(group.features))
     if unknown:
         raise ValueError(
             f"Layer '{layer}' has no features {unknown}, but the file has rows of "
             f"them. Received: a layer with features {sorted(group.features)}."
+        )
+    numbers = table.rows.features
+    known = (numbers >= 0) & (numbers < len(names))
+    if len(set(names)) != len(names) or not np.all(known):
+        raise ValueError(
+            f"Layer '{layer}' expects each saved row of table '{group.config.name}' to "
+            f"have one of {len(names)} distinct features. Received: features {names}, "
+            f"rows of the numbers {np.unique(numbers).tolist()}. The file is damaged."
         )

@@ -45,7 +45,15 @@ PARTS = {
     "study": ("config", "training"),
     # Its workers measure whole models.
     "bench": ("data", "feature", "models"),
-    "cli": ("bench", "config", "export", "study", "topology", "training"),
+    "cli": (
+        "bench",
+        "checkpoint",
+        "config",
+        "export",
+        "study",
+        "topology",
+        "training",
+    ),
     "__main__": ("cli",),
     "__init__": (),
 }

@@ -23,8 +23,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         return int(options.run(options))
-    except (ValueError, OSError) as error:
-        print(f"tfctr: {error}", file=sys.stderr)
+    except Exception as error:
+        if not isinstance(error, _mistakes()):
+            raise
+        print(f"tfctr: {_reason(error)}", file=sys.stderr)
         return 2
 
 
@@ -48,6 +50,13 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--json", metavar="FILE", help="write the results there")
     train.set_defaults(run=_train)
 
+    inspect = commands.add_parser(
+        "inspect", help="say what a checkpoint holds, and whether it is whole"
+    )
+    inspect.add_argument("directory", help="of checkpoints, or of one, or a snapshot")
+    inspect.add_argument("--json", metavar="FILE", help="write the results there")
+    inspect.set_defaults(run=_inspect)
+
     bench = commands.add_parser("bench", help="measure, beside the peers")
     bench.add_argument("what", choices=BENCHES)
     bench.add_argument("--json", metavar="FILE", help="write the results there")
@@ -62,10 +71,25 @@ def _train(options: argparse.Namespace) -> int:
 
     config = TrainConfig.load(options.config, options.overrides)
     _check_json(options.json)
-    result = training.train(config)
-    print(training.report(result))
-    _write_json(options.json, result)
+    model, result = training.train(config)
+    # Neither of them is lost where the other cannot be written.
+    print(training.report(result), flush=True)
+    try:
+        _write_json(options.json, result)
+    finally:
+        path = training.save(model, config)
+    print(f"  {'model':<14}{path}")
     return 0
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from tfctr.checkpoint import inspection
+
+    _check_json(options.json)
+    result = inspection.inspect(options.directory)
+    print(inspection.report(result))
+    _write_json(options.json, result)
+    return 0 if inspection.is_whole(result) else 1
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -90,5 +114,27 @@ def _check_json(path: str | None) -> None:
 
 
 def _write_json(path: str | None, result: object) -> None:
-    if path is not None:
+    if path is None:
+        return
+    try:
         pathlib.Path(path).write_text(json.dumps(result, indent=2) + "\n")
+    except OSError as error:
+        raise OSError(
+            "--json must name a file that can be written. Received: "
+            f"--json {path} ({error.strerror})."
+        ) from error
+
+
+def _mistakes() -> tuple[type[Exception], ...]:
+    """What wrong arguments end in. Everything else is an error of ours."""
+    import tensorflow as tf
+
+    return (ValueError, OSError, MemoryError, OverflowError, tf.errors.OpError)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return f"The memory of this machine does not suffice. {error}".rstrip()
+    # TensorFlow puts a heading before a message, and the place in the graph behind it.
+    text = str(getattr(error, "message", error))
+    return text.removeprefix("Graph execution error:").partition("\n\t [[")[0].strip()

@@ -84,13 +84,19 @@ class TablesConfig:
             `"rowwise_adam"`, `"adamw"` or `"ftrl"`.
         learning_rate: Float.
         ram: String. Budget of rows in memory such as `"4GB"`; empty for no limit.
-        eviction_policy: String. `"none"` or `"clock"`.
+        ssd: String. Directory for rows that have no place in memory; empty for none.
+        ssd_limit: String. Bytes of it that each table may use, such as `"40GB"`; empty
+            for no limit.
+        eviction_policy: String. `"none"` or `"clock"`; empty chooses, see
+            `TieredStorage`.
     """
 
     optimizer: str = "adam"
     learning_rate: float = 0.001
     ram: str = ""
-    eviction_policy: str = "none"
+    ssd: str = ""
+    ssd_limit: str = ""
+    eviction_policy: str = ""
 
     def __post_init__(self) -> None:
         _require_rate("tables.learning_rate", self.learning_rate)
@@ -240,6 +246,7 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
         return float(value)
     if hint is int:
         _require(type(value) is int, name, "an integer", value)
+        _require(abs(value) < 2**63, name, "an integer of at most 64 bits", value)
         return value
     _require(isinstance(value, str), name, "a string, in quotes in TOML", value)
     return value

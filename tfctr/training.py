@@ -1,9 +1,11 @@
 """Trains a model from a `TrainConfig`, and says how it went."""
 
 import json
+import os
 import pathlib
 import resource
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_layers import DynamicEmbedding, TieredStorage
-from keras_layers.storage.byte_size import format_bytes
+from keras_layers.storage.byte_size import format_bytes, parse_bytes
 from tfctr.callbacks import Throughput, check_callbacks
 from tfctr.config import TablesConfig, TrainConfig
 from tfctr.data import ClickLog, MovieLens, Position, SyntheticClickLog
@@ -32,24 +34,28 @@ _OPTIMIZERS = {
 _EVALUATION_BATCH = 8192
 
 
-def train(config: TrainConfig) -> dict[str, Any]:
-    """Trains, evaluates on the whole test split, and saves the model.
+def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
+    """Trains, and evaluates on the whole test split. `save` keeps the model.
 
     Args:
         config: `TrainConfig`.
 
     Returns:
-        JSON-able dict: `auc`, `log_loss`, `examples_per_second`, `rows`, `best_auc` and
-        `best_log_loss` where the teacher is known, `table_bytes`, `tables`,
-        `peak_memory_bytes`, `model_path` and the `config`.
+        The model, and a JSON-able dict: `auc`, `log_loss`, `examples_per_second`,
+        `rows`, `best_auc` and `best_log_loss` where the teacher is known,
+        `table_bytes`, `tables`, `peak_memory_bytes` and the `config`.
 
     Raises:
-        ValueError: If the config asks for what does not exist.
-        OSError: If the data cannot be read, or the model not be written.
+        ValueError: If the config asks for what does not exist, the test split is too
+            small to be judged by, or the training goes astray (see `TrainingGuard`).
+        OSError: If the data cannot be read.
+        tf.errors.OpError: If a table cannot take a step, for example since its budget
+            is used up.
     """
-    directory = _make_directory(config)
+    _make_directory(config)
     keras.utils.set_random_seed(config.run.seed)
     log = open_log(config)
+    _check_test_split(log)
     model = build_model(config, log.features, log)
     model.compile(
         keras.optimizers.Adam(config.run.learning_rate),
@@ -69,10 +75,25 @@ def train(config: TrainConfig) -> dict[str, Any]:
         **_best_reachable(log),
         **_table_counts(model),
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "model_path": str(_save(model, config, directory)),
         "config": config.to_dict(),
     }
-    return result
+    return model, result
+
+
+def save(model: keras.Model, config: TrainConfig) -> pathlib.Path:
+    """Saves model and config in `run.directory`, and returns the path of the model.
+
+    What an earlier run saved there stays whole until the new file is.
+
+    Raises:
+        ValueError: If the tables are larger than what their layer may save.
+        OSError: If a file cannot be written.
+    """
+    directory = pathlib.Path(config.run.directory)
+    text = json.dumps(config.to_dict(), indent=2)
+    _replace(directory / "model.keras", model.save)
+    _replace(directory / "config.json", lambda path: path.write_text(text))
+    return directory / "model.keras"
 
 
 def open_log(config: TrainConfig) -> ClickLog:
@@ -144,12 +165,11 @@ def report(result: dict[str, Any]) -> str:
         "rows": f"{result['rows']:,}",
         "memory": f"{format_bytes(result['peak_memory_bytes'])} at the peak, of which "
         f"{format_bytes(result['table_bytes'])} tables",
-        "model": result["model_path"],
     }
     return "\n".join(f"  {name:<14}{text}" for name, text in lines.items())
 
 
-def _make_directory(config: TrainConfig) -> pathlib.Path:
+def _make_directory(config: TrainConfig) -> None:
     """Finds out before the training, not after it, whether its result has a place."""
     directory = pathlib.Path(config.run.directory)
     try:
@@ -159,7 +179,20 @@ def _make_directory(config: TrainConfig) -> pathlib.Path:
             "'run.directory' must be a directory, or a place to make one. Received: "
             f"run.directory={config.run.directory!r} ({error.strerror})."
         ) from error
-    return directory
+
+
+def _check_test_split(log: ClickLog) -> None:
+    """Finds out before the training, not after it, whether there will be an AUC."""
+    clicks = examples = 0
+    for _, labels in log.batches("test", _EVALUATION_BATCH):
+        clicks += int(np.sum(labels))
+        examples += len(labels)
+        if 0 < clicks < examples:
+            return
+    raise ValueError(
+        "The test split must hold clicks and non-clicks, which AUC compares. "
+        f"Received: {clicks} clicks among {examples} examples. Use a larger log."
+    )
 
 
 def _fit_epoch(
@@ -199,8 +232,16 @@ def _dynamic_tables(config: TablesConfig) -> DynamicTables:
             f"'tables.optimizer' must be one of {known}. "
             f"Received: tables.optimizer={config.optimizer!r}."
         )
+    if config.ram and parse_bytes("tables.ram", config.ram) >= 2**63:
+        raise ValueError(
+            "'tables.ram' must be below 2**63 bytes. "
+            f"Received: tables.ram={config.ram!r}. Leave it empty for no limit."
+        )
     storage = TieredStorage(
-        ram=config.ram or None, eviction_policy=config.eviction_policy
+        ram=config.ram or None,
+        ssd=config.ssd or None,
+        ssd_limit=config.ssd_limit or None,
+        eviction_policy=config.eviction_policy or None,
     )
     optimizer = _OPTIMIZERS[config.optimizer](learning_rate=config.learning_rate)
     return DynamicTables(optimizer, storage)
@@ -235,10 +276,19 @@ def _table_counts(model: keras.Model) -> dict[str, Any]:
     }
 
 
-def _save(
-    model: keras.Model, config: TrainConfig, directory: pathlib.Path
-) -> pathlib.Path:
-    path = directory / "model.keras"
-    model.save(path)
-    (directory / "config.json").write_text(json.dumps(config.to_dict(), indent=2))
-    return path
+def _replace(path: pathlib.Path, write: Callable[[pathlib.Path], Any]) -> None:
+    """Writes a file beside `path`, and gives it that name once it is complete."""
+    partial = path.with_name(f"partial.{path.name}")
+    try:
+        write(partial)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())  # The name must not reach the disk before the file.
+        os.replace(partial, path)
+    except OSError as error:
+        raise OSError(
+            f"'{path}' must be written to its end. Received: "
+            f"{error.strerror or error}. Make room there, or set another "
+            "run.directory; what an earlier run saved is as it was."
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)

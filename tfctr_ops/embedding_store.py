@@ -1,6 +1,7 @@
 """`EmbeddingStore`: the Python handle of the native embedding store."""
 
 import os
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -96,6 +97,10 @@ class EmbeddingStore:
                 l2_shrinkage=optimizer.l2_shrinkage,
                 beta=optimizer.beta,
             )
+        # A graph that uses the store keeps its handle, and TensorFlow keeps some graphs
+        # for good: those with a custom gradient, as every Keras optimizer makes.
+        closing = weakref.finalize(self, _close, self._ops, self._handle)
+        closing.atexit = False
 
     def lookup(
         self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor | int = -1
@@ -307,6 +312,11 @@ class EmbeddingStore:
         )
         values = self._ops.tfctr_embedding_store_stats(self._handle).numpy().tolist()
         return dict(zip(names, values, strict=True))
+
+
+def _close(ops: Any, handle: tf.Tensor) -> None:
+    with tf.init_scope():  # Garbage is collected anywhere, also amid a trace.
+        ops.tfctr_embedding_store_close(handle)
 
 
 def _signed(word: int) -> int:

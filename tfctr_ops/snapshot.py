@@ -17,6 +17,11 @@ class SnapshotFile:
         live_rows: Integer. Rows that belong to the snapshot; the others are older or
             newer copies, of other snapshots.
         bytes: Integer. Of the file, as far as the snapshot needs it.
+
+    Example:
+
+    >>> SnapshotFile("segment-000000000001", rows=26, live_rows=20, bytes=8192).rows
+    26
     """
 
     name: str
@@ -36,6 +41,11 @@ class SnapshotInfo:
         num_slot_floats: Integer. Optimizer values of a row.
         rows: Integer.
         files: Tuple of `SnapshotFile`.
+
+    Example:
+
+    >>> SnapshotInfo("", step=0, dim=2, num_slot_floats=0, rows=0, files=()).bytes
+    0
     """
 
     metadata: str
@@ -54,9 +64,19 @@ class SnapshotInfo:
 def read_info(directory: str) -> SnapshotInfo:
     """Returns what the snapshot in `directory` says it holds.
 
+    Args:
+        directory: String, as given to `EmbeddingStore.save`.
+
     Raises:
         tf.errors.UnavailableError: If there is none.
         tf.errors.DataLossError: If its manifest is damaged.
+
+    Example:
+
+    >>> read_info("nowhere")
+    Traceback (most recent call last):
+        ...
+    tensorflow.python.framework.errors_impl.UnavailableError: ...
     """
     metadata, facts, names, segments = library.load().tfctr_snapshot_info(directory)
     step, dim, num_slot_floats, rows = facts.numpy().tolist()
@@ -71,6 +91,15 @@ def read_info(directory: str) -> SnapshotInfo:
 
 
 def find_damage(directory: str) -> list[str]:
-    """Reads all of a snapshot, and returns what is wrong with it: one line per file."""
+    """Reads all of a snapshot, and returns what is wrong with it: one line per file.
+
+    Args:
+        directory: String, as given to `EmbeddingStore.save`.
+
+    Example:
+
+    >>> len(find_damage("nowhere"))
+    1
+    """
     damage = library.load().tfctr_snapshot_damage(directory)
     return [tf.compat.as_str(line) for line in damage.numpy().tolist()]

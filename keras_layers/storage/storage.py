@@ -103,6 +103,30 @@ class Table(abc.ABC):
         """Replaces all rows by those that `save_rows` returned after `step` updates."""
 
     @abc.abstractmethod
+    def begin_save(self, directory: str, scratch: str) -> None:
+        """Begins a snapshot in a new directory, of the rows of this moment.
+
+        Files that snapshots share stay in `scratch`.
+        """
+
+    @abc.abstractmethod
+    def finish_save(self, metadata: str) -> dict[str, int]:
+        """Writes the snapshot that was begun, while training goes on.
+
+        Returns counts: `rows`, `rows_written`, `bytes`, `linked_bytes`.
+        """
+
+    @abc.abstractmethod
+    def restore(
+        self, directory: str, features: Sequence[int], seeds: Sequence[int]
+    ) -> None:
+        """Replaces all rows and the step by those of a snapshot.
+
+        Its feature f becomes `features[f]`; `seeds` are those of the table's features
+        from now on.
+        """
+
+    @abc.abstractmethod
     def size(self) -> int:
         """Returns how many keys were ever updated or written and are still there."""
 

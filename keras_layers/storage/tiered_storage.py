@@ -218,6 +218,17 @@ class TieredTable(Table):
     def restore_rows(self, rows: Rows, step: int) -> None:
         self._store.import_rows(rows, step)
 
+    def begin_save(self, directory: str, scratch: str) -> None:
+        self._store.begin_save(directory, scratch)
+
+    def finish_save(self, metadata: str) -> dict[str, int]:
+        return self._store.finish_save(metadata)
+
+    def restore(
+        self, directory: str, features: Sequence[int], seeds: Sequence[int]
+    ) -> None:
+        self._store.restore(directory, features, seeds)
+
     def size(self) -> int:
         return self._store.stats()["known_rows"]
 

@@ -159,6 +159,25 @@ def test_some_features_of_a_dict_may_have_weights():
     np.testing.assert_array_equal(b, [[7, 14, 21]])
 
 
+def test_weights_may_be_a_list():
+    layer = DynamicEmbedding(table(), combiner="sum")
+    ids = np.array([[1, 2]])
+    layer(ids)
+    write(layer, None, {1: [1, 2, 3], 2: [10, 20, 30]})
+    np.testing.assert_array_equal(layer(ids, weights=[[2.0, 0.5]]), [[7, 14, 21]])
+
+
+def test_weights_stay_float32_under_mixed_precision():
+    layer = DynamicEmbedding(table(), combiner="sum", dtype="mixed_bfloat16")
+    ids = np.array([[1, 2]])
+    layer(ids)
+    write(layer, None, {1: [1, 1, 1], 2: [1, 1, 1]})
+    # bfloat16 has 8 bits of precision: there 257 is 256.
+    output = layer(ids, weights=tf.constant([[257.0, -256.0]]))
+    assert output.dtype == "bfloat16"
+    np.testing.assert_array_equal(tf.cast(output, "float32"), [[1, 1, 1]])
+
+
 def test_a_batch_of_empty_bags_is_zeros():
     layer = DynamicEmbedding(table(), combiner="mean")
     ids = tf.ragged.constant([[], []], dtype=tf.int64, ragged_rank=1)

@@ -140,10 +140,18 @@ def test_the_default_of_keras_input_is_refused_when_the_model_is_made():
     message = (
         "Feature 'user' of layer 'embedding' expects ids of an integer type or "
         "strings. Received: ids of dtype float32. keras.Input makes float32 unless "
-        'told otherwise: say keras.Input(shape, dtype="int64").'
+        "told otherwise, and so does a model without one, such as a Sequential: say "
+        'keras.Input(shape, dtype="int64").'
     )
     with refused(message):
         named(user=FeatureConfig(table()))(inputs)
+
+
+def test_a_sequential_model_without_an_input_is_refused():
+    model = keras.Sequential([columns(), keras.layers.Flatten()])
+    model.compile("sgd", "mean_squared_error")
+    with refused('such as a Sequential: say keras.Input(shape, dtype="int64").'):
+        model.fit(np.array([[1, 2]]), np.ones((1, 4)), verbose=0)
 
 
 def test_bools_are_refused():
@@ -151,10 +159,10 @@ def test_bools_are_refused():
         columns()(np.array([[True]]))
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 4), (2, None)])
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, None), (2, 0)])
 def test_columns_of_no_static_number_are_refused(shape):
     ids = keras.Input(batch_shape=shape, dtype="int64")
-    with refused(f"with a static number of features. Received: shape {shape}."):
+    with refused(f"static number of features, above 0. Received: shape {shape}."):
         columns()(ids)
 
 
@@ -234,7 +242,7 @@ def test_several_features_given_a_tensor_are_refused():
 
 
 def test_weights_without_a_combiner_are_refused():
-    with refused("Layer 'embedding' received weights, but pools nothing."):
+    with refused("Received: weights of shape (1, 1), combiner=None."):
         columns()(np.array([[1]]), weights=np.ones((1, 1)))
 
 
@@ -256,8 +264,8 @@ def test_weights_of_another_shape_are_refused():
 )
 def test_rows_of_a_layer_without_a_table_are_refused(use):
     message = (
-        "Layer 'embedding' has no table yet. Call it once, or build the model, before "
-        "reading or writing rows."
+        "Layer 'embedding' expects to be built before its rows are read or written. "
+        "Received: a layer without a table yet. Call it once, or build the model."
     )
     with refused(message):
         use(columns())
@@ -299,6 +307,18 @@ def test_rows_of_float_ids_are_refused():
     layer(np.array([[1, 2]]))
     with refused("Layer 'embedding' expects ids of an integer type or strings."):
         layer.read_rows([1.0])
+
+
+# Building.
+
+
+def test_a_second_build_is_refused_and_changes_nothing():
+    layer = columns()
+    layer(np.array([[1, 2]]))
+    layer.write_rows([1], [[5, 6]], 0)
+    with pytest.raises(ValueError, match="to a layer that is already built"):
+        layer.build((None, 3))
+    np.testing.assert_array_equal(layer(np.array([[1, 2]])), [[[5, 6], [0, 0]]])
 
 
 # Surroundings.

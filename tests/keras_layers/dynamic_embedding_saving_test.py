@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+import threading
 import warnings
 
 import keras
@@ -314,7 +315,7 @@ def test_keras_passes_the_error_on(tmp_path):
     model = functional()
     model.save_weights(tmp_path / "model.weights.h5")
     other = functional(DynamicEmbedding(table(optimizer=SGD), name="embedding"))
-    with warnings.catch_warnings(), pytest.raises(ValueError, match="rows of 9 numb"):
+    with warnings.catch_warnings(), pytest.raises(ValueError, match="slots of 'sgd'"):
         warnings.simplefilter("ignore")  # Keras warns before it gives the reason.
         other.load_weights(tmp_path / "model.weights.h5")
 
@@ -327,10 +328,10 @@ def test_tables_beyond_the_limit_are_not_saved(tmp_path):
     row_bytes = layer.stats()["ads"]["row_bytes"]
     held = f"{row_bytes / 10:.1f} KB"
     message = (
-        f"Layer 'embedding' holds {held} of rows, more than Keras' own saving should "
-        "carry: save_limit='5KB'. The rows pass through memory whole and into one "
-        "file. Raise it if that fits: DynamicEmbedding(..., save_limit="
-        f'"{row_bytes / 5:.1f} KB").'
+        "Layer 'embedding' saves at most save_limit='5KB' of rows through Keras, since "
+        "they pass through memory whole and into one file. Received: "
+        f"{held} of rows. Raise the limit if that fits: "
+        f'DynamicEmbedding(..., save_limit="{row_bytes / 5:.1f} KB").'
     )
     for save in (
         lambda: model.save(tmp_path / "model.keras"),
@@ -390,6 +391,14 @@ PARTED = (
 )
 
 
+UNSAVABLE = (
+    r"Layer 'embedding' cannot be saved: its rows and its weights must be of the same "
+    r"moment\. Received: rows of table 'ads' after \d updates, weights after \d\. If "
+    r"weights were set without the rows, .* go back by `load_weights`, which carries "
+    r"both\. If another thread trains the layer, save between its steps\."
+)
+
+
 def assert_refuses_everything(model, message, folder):
     ids, labels = data(1)
     for use in (
@@ -404,7 +413,7 @@ def assert_refuses_everything(model, message, folder):
         lambda: model.save(folder / "parted.keras"),
         lambda: model.save_weights(folder / "parted.weights.h5"),
     ):
-        with pytest.raises(ValueError, match="Layer 'embedding' cannot be saved: .*"):
+        with pytest.raises(ValueError, match=UNSAVABLE):
             save()
 
 
@@ -459,17 +468,32 @@ def test_the_best_model_of_a_checkpoint_carries_its_rows(tmp_path):
     assert np.isfinite(model.predict(ids, verbose=0)).all()
 
 
-def test_a_legacy_file_is_loud_when_it_is_loaded(tmp_path):
+def test_a_step_of_another_thread_while_saving_is_loud(tmp_path, monkeypatch):
     model = functional()
-    model.compile("sgd", keras.losses.MeanSquaredError())
-    fit(model, compile_it=False)
-    model.save(tmp_path / "legacy.h5")  # Keras lets layers say nothing here.
-    loaded = keras.models.load_model(tmp_path / "legacy.h5")
-    loaded.compile("sgd", "mean_squared_error")
-    assert_refuses_everything(loaded, PARTED.format(0, 2), tmp_path)
+    fit(model)
+    model.run_eagerly = False
+    model.make_train_function(force=True)
+    table = layer_of(model).tables["ads"]
+    save_rows = table.save_rows
+
+    def interrupted():
+        rows = save_rows()
+        other = threading.Thread(target=model.train_on_batch, args=data(1))
+        other.start()
+        other.join()
+        return rows
+
+    monkeypatch.setattr(table, "save_rows", interrupted)
+    message = (
+        "Layer 'embedding' cannot be saved while another thread trains it. Received: "
+        "table 'ads' after 2 updates when saving began, after 3 when it ended. Save "
+        "between the steps of training."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        model.save(tmp_path / "model.keras")
 
 
-# What TensorFlow would save without the rows.
+# What Keras and TensorFlow would save without the rows.
 
 
 NO_EXPORT = (
@@ -493,6 +517,31 @@ def test_export_of_a_subclassed_model_is_refused(tmp_path):
     # Keras tries it on floats first, and that is refused before.
     with pytest.raises(ValueError, match="Layer 'embedding' expects ids of an integer"):
         model.export(tmp_path / "model", verbose=False)
+
+
+LEGACY = (
+    "Layer 'embedding' cannot be saved in the legacy format of Keras: its rows are no "
+    "variables, and the file would be without them. Received: that format, as for a "
+    "path that ends in '.h5' or '.hdf5'. Save the model as '.keras', or by "
+    "model.save_weights as '.weights.h5', which carry them."
+)
+
+
+@pytest.mark.parametrize("name", ["functional", "sequential", "nested"])
+def test_the_legacy_format_is_refused(name, tmp_path):
+    model = MODELS[name]()
+    layer_of(model).write_rows([7], [[4, 5, 6]], 1)
+    with pytest.raises(NotImplementedError, match=re.escape(LEGACY)):
+        model.save(tmp_path / "model.h5")
+
+
+def test_a_checkpoint_of_the_legacy_format_is_refused_after_one_epoch(tmp_path):
+    model = functional()
+    model.compile("sgd", "mean_squared_error")
+    save = keras.callbacks.ModelCheckpoint(str(tmp_path / "model.h5"))
+    with pytest.raises(NotImplementedError, match=re.escape(LEGACY)):
+        model.fit(*data(1), epochs=2, verbose=0, callbacks=[save])
+    assert layer_of(model).stats()["ads"]["step"] == 1
 
 
 def test_a_tensorflow_checkpoint_is_refused(make, tmp_path):

@@ -317,6 +317,14 @@ def test_rows_are_written_and_read_by_feature():
     }
 
 
+def test_no_rows_may_be_read_and_written():
+    layer = DynamicEmbedding(FeatureConfig(table()))
+    layer(np.array([1]))
+    layer.write_rows([], np.zeros((0, DIM)))
+    assert layer.read_rows([]).shape == (0, DIM)
+    assert layer.size() == 0
+
+
 def test_export_yields_every_known_row_once():
     layer = DynamicEmbedding(
         {"a": FeatureConfig(table(), per_column=True), "b": FeatureConfig(table("b"))}

@@ -73,9 +73,10 @@ def test_fingerprints_never_change():
 def test_floats_are_refused(dtype):
     message = (
         "Layer 'x' expects ids of an integer type or strings. Received: ids of dtype "
-        f"{dtype}. keras.Input makes float32 unless told otherwise: say "
-        'keras.Input(shape, dtype="int64"). Floats cannot tell large ids apart; cast '
-        "whole numbers to int64."
+        f"{dtype}. keras.Input makes float32 unless told otherwise, and so does a "
+        "model without one, such as a Sequential: say keras.Input(shape, "
+        'dtype="int64"). Floats cannot tell large ids apart; cast whole numbers to '
+        "int64."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         to_int64(tf.constant([1.0], dtype), "Layer 'x'")
@@ -92,12 +93,12 @@ def test_columns_are_counted(shape, expected):
     assert num_columns(shape, "Layer 'x'") == expected
 
 
-@pytest.mark.parametrize("shape", [(), (None, None), (2, 3, 4)])
+@pytest.mark.parametrize("shape", [(), (None, None), (2, 0), (2, 3, 4)])
 def test_shapes_without_columns_are_refused(shape):
     message = (
         "Layer 'x' takes each column for a feature of its own, and expects ids of "
-        "shape (batch,) or (batch, features) with a static number of features. "
-        f"Received: shape {shape}. For ids of one feature, such as a sequence, pass "
+        "shape (batch,) or (batch, features) with a static number of features, above "
+        f"0. Received: shape {shape}. For ids of one feature, such as a sequence, pass "
         "FeatureConfig(table); for bags, a combiner."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -255,8 +256,9 @@ def test_a_bag_needs_an_axis():
 
 def test_weights_without_a_combiner_are_refused():
     message = (
-        "Feature 'x' received weights, but pools nothing. Give the feature a "
-        "combiner: 'sum', 'mean' or 'sqrtn'."
+        "Feature 'x' expects weights only together with a combiner. Received: weights "
+        "of shape (1, 2), combiner=None. Give the feature a combiner ('sum', 'mean' or "
+        "'sqrtn'), or pass no weights."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         flatten(np.array([[1, 2]]), weights=tf.ones((1, 2)))

@@ -117,6 +117,33 @@ def test_a_namespace_that_could_be_another_name_is_refused(namespace):
         FeatureConfig(table(), namespace=namespace)
 
 
+@pytest.mark.parametrize("padding_id", [0.5, True, b"x", [0]])
+def test_padding_of_another_type_is_refused(padding_id):
+    message = (
+        "`padding_id` must be an integer, a string, or None if every id counts. "
+        f"Received: padding_id={padding_id!r}."
+    )
+    with pytest.raises(TypeError, match=re.escape(message)):
+        FeatureConfig(table(), padding_id=padding_id)
+
+
+@pytest.mark.parametrize("padding_id", [2**63, -(2**63) - 1, np.uint64(2**64 - 1)])
+def test_padding_beyond_64_bits_is_refused(padding_id):
+    message = (
+        "`padding_id` must lie in [-2**63, 2**63), as ids do: a uint64 beyond is taken "
+        f"for the int64 of the same bits. Received: padding_id={padding_id}."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        FeatureConfig(table(), padding_id=padding_id)
+
+
+@pytest.mark.parametrize("padding_id", [-(2**63), np.int32(7), "", None])
+def test_padding_may_be_any_id(padding_id):
+    found = FeatureConfig(table(), padding_id=padding_id).padding_id
+    assert found == padding_id
+    assert not isinstance(found, np.generic)  # Which JSON would not take.
+
+
 @pytest.mark.parametrize(
     "options, received",
     [

@@ -1,11 +1,16 @@
-"""Tables that share lookups and updates, and the learning rate of an update."""
+"""Tables that share lookups and updates, their learning rate, threads and memory."""
+
+import gc
+import sys
+import threading
+import weakref
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig
+from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig, TieredStorage
 from tfctr_ops import SparseOptimizer
 
 DIM = 3
@@ -89,10 +94,10 @@ def test_tables_that_differ_in_more_than_name_and_seed_stay_apart():
 # The learning rate.
 
 
-def zeros(optimizer):
+def zeros(optimizer, storage=None):
     """A layer of one feature whose rows start from zero."""
     layer = DynamicEmbedding(
-        FeatureConfig(table(optimizer=optimizer, initializer="zeros"))
+        FeatureConfig(table(optimizer=optimizer, initializer="zeros")), storage
     )
     layer(np.array([1]))
     return layer
@@ -105,13 +110,18 @@ def position(layer):
     return row[0]
 
 
+def take_step(layer):
+    """With a gradient of one."""
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(np.array([1]), training=True))
+    return tape.gradient(loss, layer.trainable_variables)
+
+
 def positions(layer, count):
-    """Of `count` steps, each with a gradient of one."""
+    """Of `count` steps."""
     found = []
     for _ in range(count):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(layer(np.array([1]), training=True))
-        tape.gradient(loss, layer.trainable_variables)
+        take_step(layer)
         found.append(position(layer))
     return found
 
@@ -179,3 +189,73 @@ def test_an_object_of_its_own_may_say_what_an_update_is(rate):
 
     assert positions(zeros(Ours()), 2) == [-rate, -2 * rate]
     assert positions(zeros(Ours().sparse_optimizer()), 2) == [-rate, -2 * rate]
+
+
+# Threads.
+
+
+@pytest.fixture
+def hasty_threads():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_threads_that_train_one_layer_keep_rows_and_weights_in_step(hasty_threads):
+    layer, errors = zeros(ADAGRAD), []
+
+    def train():
+        try:
+            for _ in range(100):
+                take_step(layer)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=train) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert layer.weights[-1] == layer.stats()["ads"]["step"]
+    take_step(layer)
+
+
+# Memory.
+
+
+def fit(layer):
+    model_with_gradient_one(layer).fit(np.array([1]), np.zeros(1), verbose=0)
+
+
+def fit_with_a_custom_gradient_elsewhere(layer):
+    inputs = keras.Input((), dtype="int64")
+    hidden = keras.layers.Dense(2, activation="swish")(layer(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+    model.compile("adam", "mean_squared_error", steps_per_execution=2)
+    model.fit(np.array([1, 2]), np.zeros(2), batch_size=1, verbose=0)
+    model.predict(np.array([1]), verbose=0)
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        take_step,
+        lambda layer: tf.function(take_step)(layer),
+        fit,
+        fit_with_a_custom_gradient_elsewhere,
+    ],
+    ids=["eagerly", "in a function", "fit", "custom gradient"],
+)
+def test_a_table_goes_with_its_layer(train):
+    storage = TieredStorage(ram=2000)  # For one such table, and not for two.
+    for _ in range(3):
+        layer = zeros(ADAGRAD, storage)
+        layer.write_rows(np.arange(30), np.zeros((30, DIM)))
+        train(layer)
+        table = weakref.ref(layer.tables["ads"])
+        del layer
+        keras.backend.clear_session()  # Which forgets the models that Keras remembers.
+        gc.collect()
+        assert table() is None

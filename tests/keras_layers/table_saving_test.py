@@ -1,12 +1,14 @@
 """What `load_own_variables` makes of saved tables: by name, whole, or not at all."""
 
+import json
 import re
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig
+from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig, TieredStorage
 from tfctr_ops import SparseOptimizer
 
 DIM = 3
@@ -85,16 +87,16 @@ def test_a_table_of_columns_may_get_more_of_them():
     [
         (
             lambda: DynamicEmbedding(table(dim=4), name="embedding"),
-            "Layer 'embedding' expects rows of 4 numbers in table 'ads', dim=4 weights "
-            "and the slots of 'sgd'. Received: rows of 3 numbers. The file was saved "
-            "with another dim or optimizer.",
+            "Layer 'embedding' expects rows of dim=4 with the slots of 'sgd' in table "
+            "'ads'. Received: rows of dim=3 with the slots of 'sgd'. Give the table "
+            "the dim and optimizer that the file was saved with.",
         ),
         (
             lambda: DynamicEmbedding(
                 table(optimizer=keras.optimizers.Adam()), name="embedding"
             ),
-            "expects rows of 9 numbers in table 'ads', dim=3 weights and the slots of "
-            "'adam'. Received: rows of 3 numbers.",
+            "expects rows of dim=3 with the slots of 'adam' in table 'ads'. Received: "
+            "rows of dim=3 with the slots of 'sgd'.",
         ),
         (
             lambda: DynamicEmbedding(table("users"), name="embedding"),
@@ -152,6 +154,69 @@ def test_what_does_not_fit_as_a_whole_changes_nothing():
     layer.write_rows([1], np.ones((1, DIM)), "a")
     other = dict_layer({**three_features("ac"), "b": FeatureConfig(table("items", 4))})
     other.write_rows([2], np.full((1, DIM), 2), "a")
-    with pytest.raises(ValueError, match="Received: rows of 5 numbers"):
+    with pytest.raises(ValueError, match="Received: rows of dim=5"):
         other.load_own_variables(saved(layer))
     np.testing.assert_array_equal(other.read_rows([1, 2], "a"), [[0] * DIM, [2] * DIM])
+
+
+@pytest.mark.parametrize(
+    "had, has",
+    [
+        ((4, "adam"), (4, "ftrl")),
+        ((16, "sgd"), (8, "adagrad")),
+        ((12, "sgd"), (4, "adam")),
+    ],
+)
+def test_slots_of_another_optimizer_are_refused_though_they_are_as_many(had, has):
+    layers = []
+    for dim, kind in (had, has):
+        ads = table(dim=dim, optimizer=SparseOptimizer(kind))
+        layers.append(dict_layer({"a": FeatureConfig(ads)}))
+    message = (
+        f"Layer 'embedding' expects rows of dim={has[0]} with the slots of '{has[1]}' "
+        f"in table 'ads'. Received: rows of dim={had[0]} with the slots of '{had[1]}'."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        layers[1].load_own_variables(saved(layers[0]))
+
+
+@pytest.mark.parametrize("order", ["abc", "bca"])
+def test_tables_beyond_the_budget_change_nothing(order):
+    layer = dict_layer(three_features("abc"))
+    for name in "ab":
+        dim = layer.features[name].table.dim
+        layer.write_rows(np.arange(30), np.ones((30, dim)), name)
+    # Room for one of the two tables.
+    other = DynamicEmbedding(three_features(order), TieredStorage(ram=2000))
+    other({name: np.array([0]) for name in order})
+    other.write_rows([5], np.full((1, DIM), 2), "a")
+    other.write_rows([6], np.full((1, 5), 3), "b")
+    with pytest.raises(tf.errors.ResourceExhaustedError, match="cannot take 30 rows"):
+        other.load_own_variables(saved(layer))
+    assert other.size() == 2
+    np.testing.assert_array_equal(other.read_rows([5], "a"), [[2] * DIM])
+    np.testing.assert_array_equal(other.read_rows([6], "b"), [[3] * 5])
+
+
+@pytest.mark.parametrize(
+    "features, names, received",
+    [
+        ([-1], ["ads/a"], "features ['ads/a'], rows of the numbers [-1]"),
+        ([1], ["ads/a"], "features ['ads/a'], rows of the numbers [1]"),
+        ([0], ["ads/a"] * 2, "features ['ads/a', 'ads/a'], rows of the numbers [0]"),
+    ],
+)
+def test_rows_of_no_feature_are_refused(features, names, received):
+    layer = dict_layer({"a": FeatureConfig(table())})
+    layer.write_rows([5], np.ones((1, DIM)), "a")
+    store = saved(layer)
+    layout = {**json.loads(bytes(store["table_0_layout"])), "features": names}
+    store["table_0_layout"] = np.frombuffer(json.dumps(layout).encode(), np.uint8)
+    store["table_0_features"] = np.array(features, np.int32)
+    message = (
+        "Layer 'embedding' expects each saved row of table 'ads' to have one of "
+        f"{len(names)} distinct features. Received: {received}. The file is damaged."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        layer.load_own_variables(store)
+    np.testing.assert_array_equal(layer.read_rows([5], "a"), [[1] * DIM])

@@ -1,11 +1,15 @@
 """The command line: what it prints, writes and returns."""
 
+import errno
 import json
+import os
 import pathlib
+import re
 
+import keras
 import pytest
 
-from tfctr import cli
+from tfctr import cli, training
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SYNTHETIC = str(ROOT / "examples" / "synthetic.toml")
@@ -39,10 +43,41 @@ def test_train_reports_and_writes_the_result(tmp_path, capsys):
     result = json.loads(file.read_text())
     printed = capsys.readouterr().out
     assert f"  test AUC      {result['auc']:.4f}   (best reachable" in printed
-    assert f"  model         {tmp_path}/run/model.keras" in printed
+    assert printed.endswith(f"\n  model         {tmp_path}/run/model.keras\n")
+    assert (tmp_path / "run" / "model.keras").is_file()
     assert result["config"]["data"]["num_examples"] == 500
     # What no override named is that of the file.
     assert result["config"]["model"]["dropout"] == 0.2
+
+
+def full_disk(*arguments):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_save_that_fails_comes_after_the_results(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(keras.Model, "save", full_disk)
+    file = tmp_path / "result.json"
+    overrides = sets(*TINY, f"run.directory={tmp_path}/run")
+    assert cli.main(["train", SYNTHETIC, *overrides, "--json", str(file)]) == 2
+    streams = capsys.readouterr()
+    result = json.loads(file.read_text())
+    assert f"  test AUC      {result['auc']:.4f}" in streams.out
+    assert "  model  " not in streams.out
+    assert streams.err.startswith(
+        f"tfctr: '{tmp_path}/run/model.keras' must be written to its end. Received: No "
+        "space left on device. Make room there, or"
+    )
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_results_that_cannot_be_written_do_not_keep_the_model_from_it(tmp_path, capsys):
+    overrides = sets(*TINY, f"run.directory={tmp_path}/run")
+    assert cli.main(["train", SYNTHETIC, *overrides, "--json", "/dev/full"]) == 2
+    assert capsys.readouterr().err == (
+        "tfctr: --json must name a file that can be written. Received: "
+        "--json /dev/full (No space left on device).\n"
+    )
+    assert (tmp_path / "run" / "model.keras").is_file()
 
 
 def test_train_writes_no_result_unless_asked(tmp_path, capsys):
@@ -66,6 +101,60 @@ def test_train_writes_no_result_unless_asked(tmp_path, capsys):
 def test_bad_overrides_are_refused(override, message, tmp_path, capsys):
     overrides = sets(f"run.directory={tmp_path}", override)
     assert_refused(["train", SYNTHETIC, *overrides], message, capsys)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "tables.ram=1KB",
+            "is full: the budget of ram=1000 bytes is used up by rows of",
+        ),
+        (
+            "tables.learning_rate=1e30",
+            "must lie in [0, 1e+06]. Received: learning_rate=1e+30.",
+        ),
+        (
+            "run.learning_rate=1e30",
+            "received a gradient that is NaN, infinite or larger than 1e12",
+        ),
+        (
+            # Beyond all address space.
+            "data.num_examples=1000000000000000",
+            "The memory of this machine does not suffice. Unable to allocate ",
+        ),
+        ("model.dim=1000000000000000", "The memory of this machine does not suffice."),
+        (
+            "tables.ram=99999999999TB",
+            "'tables.ram' must be below 2**63 bytes. Received: tables.ram='99999999999T"
+            "B'. Leave it empty for no limit.",
+        ),
+        (
+            "run.batch_size=9223372036854775808",
+            "'run.batch_size' must be an integer of at most 64 bits. Received: "
+            "run.batch_size=9223372036854775808.",
+        ),
+    ],
+)
+def test_what_cannot_be_done_ends_without_a_traceback(
+    override, message, tmp_path, capsys
+):
+    overrides = sets(*TINY, f"run.directory={tmp_path}", override)
+    assert cli.main(["train", SYNTHETIC, *overrides]) == 2
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if x]
+    assert re.match("tfctr: (Table|The learning rate|The memory|'tables|'run)", line)
+    assert message in line
+    assert "[[" not in line  # TensorFlow's node.
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_of_ours_keep_their_traceback(monkeypatch):
+    def fail(config):
+        raise RuntimeError("not the user's")
+
+    monkeypatch.setattr(training, "train", fail)
+    with pytest.raises(RuntimeError, match="not the user's"):
+        cli.main(["train", SYNTHETIC])
 
 
 def test_a_missing_config_is_refused(capsys):

@@ -1,11 +1,15 @@
 """`train`: from a config to a result, on logs small enough to check by hand."""
 
+import contextlib
 import json
+import os
 import re
+import resource
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_layers import DynamicEmbedding
 from tfctr import training
@@ -30,7 +34,15 @@ def config(sections, directory, *overrides):
 
 
 def train(sections, directory, *overrides):
-    return training.train(config(sections, directory, *overrides))
+    """Trains and saves; returns the result."""
+    asked = config(sections, directory, *overrides)
+    model, result = training.train(asked)
+    assert training.save(model, asked) == directory / "model.keras"
+    return result
+
+
+def load(directory):
+    return keras.models.load_model(directory / "model.keras")
 
 
 def rows_of(model):
@@ -72,7 +84,6 @@ def test_the_result_is_json(small):
         "table_bytes",
         "tables",
         "peak_memory_bytes",
-        "model_path",
         "config",
     }
 
@@ -108,8 +119,7 @@ def test_rows_are_the_ids_of_the_train_split_in_two_tables(small, log):
 
 def test_scores_are_those_of_the_saved_model_on_the_whole_test_split(small, log):
     directory, result = small
-    assert result["model_path"] == str(directory / "model.keras")
-    model = keras.models.load_model(result["model_path"])
+    model = load(directory)
     inputs, labels = next(iter(log.batches("test", log.num_examples("test"))))
     scores, labels = model.predict(inputs, verbose=0)[:, 0], labels.numpy() == 1
     assert len(scores) == 2000
@@ -133,7 +143,7 @@ def test_two_runs_are_equal_to_the_bit(small, tmp_path):
     second = train(SMALL, tmp_path)
     for name in ("auc", "log_loss", "rows", "best_auc", "best_log_loss"):
         assert second[name] == first[name]
-    models = [keras.models.load_model(r["model_path"]) for r in (first, second)]
+    models = [load(directory), load(tmp_path)]
     for left, right in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_array_equal(left, right)
     assert rows_of(models[0]) == rows_of(models[1])
@@ -160,7 +170,7 @@ def test_steps_per_execution_change_no_result(steps_per_execution, tiny, tmp_pat
 @pytest.mark.parametrize("optimizer", ["rowwise_adagrad", "rowwise_adam", "ftrl"])
 def test_a_model_with_any_optimizer_of_the_tables_loads_again(optimizer, tmp_path):
     result = train(TINY, tmp_path, f"tables.optimizer={optimizer}", "run.epochs=1")
-    model = keras.models.load_model(result["model_path"])
+    model = load(tmp_path)
     assert len(rows_of(model)) == result["rows"] > 0
 
 
@@ -218,7 +228,7 @@ def test_movielens_trains_end_to_end(embedding, movielens_path, tmp_path):
         columns["genres"] = columns["genres"].flat_values
         rows = sum(len(np.unique(column.numpy())) for column in columns.values())
     assert result["rows"] == 2 * rows
-    loaded = keras.models.load_model(result["model_path"])
+    loaded = load(tmp_path)
     inputs, labels = next(iter(log.batches("test", log.num_examples("test"))))
     scores = loaded.predict(inputs, verbose=0)[:, 0]
     above = scores[labels == 1][:, None] > scores[labels == 0]
@@ -260,7 +270,6 @@ def test_the_report_tells_the_results_in_words():
         "rows": 54321,
         "table_bytes": 2_000_000,
         "peak_memory_bytes": 3_500_000_000,
-        "model_path": "runs/x/model.keras",
     }
     assert training.report(result).splitlines() == [
         "  test AUC      0.8123",
@@ -268,12 +277,85 @@ def test_the_report_tells_the_results_in_words():
         "  throughput    123,457 examples/s",
         "  rows          54,321",
         "  memory        3.5 GB at the peak, of which 2.0 MB tables",
-        "  model         runs/x/model.keras",
     ]
     result |= {"best_auc": 0.9, "best_log_loss": 0.4}
     first, second, *_ = training.report(result).splitlines()
     assert first == "  test AUC      0.8123   (best reachable 0.9000)"
     assert second == "  test log loss 0.5000   (best reachable 0.4000)"
+
+
+# Saving.
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A model, its config, and the directory where it was saved."""
+    asked = config(TINY, tmp_path, "run.epochs=1")
+    model, _ = training.train(asked)
+    training.save(model, asked)
+    return model, asked, tmp_path
+
+
+@contextlib.contextmanager
+def files_limited_to(num_bytes):
+    """Lets no file grow larger, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def files_in(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_a_save_that_fails_leaves_what_was_there(trained):
+    model, asked, directory = trained
+    before = files_in(directory)
+    assert len(before["model.keras"]) > 10_000
+    message = (
+        f"'{directory}/model.keras' must be written to its end. Received: File too "
+        "large. Make room there, or set another run.directory; what an earlier run "
+        "saved is as it was."
+    )
+    with files_limited_to(10_000), pytest.raises(OSError, match=re.escape(message)):
+        training.save(model, asked)
+    assert files_in(directory) == before
+
+
+def test_tables_that_may_not_be_saved_leave_what_was_there(trained):
+    model, asked, directory = trained
+    before = files_in(directory)
+    model.get_layer("vectors").save_limit = 1
+    with pytest.raises(ValueError, match="save_limit"):
+        training.save(model, asked)
+    assert files_in(directory) == before
+
+
+def test_a_model_takes_its_name_when_it_is_complete(trained, monkeypatch):
+    model, asked, directory = trained
+    before = files_in(directory)
+    replace = os.replace
+
+    def look_first(source, target):
+        assert files_in(directory)[target.name] == before[target.name]
+        if target.name == "model.keras":
+            assert keras.models.load_model(source).name == model.name
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", look_first)
+    training.save(model, asked)
+    assert files_in(directory).keys() == before.keys()
+
+
+# Training that goes astray.
+
+
+def test_a_budget_without_eviction_stops_the_training(tmp_path):
+    with pytest.raises(tf.errors.ResourceExhaustedError, match="ram=1000 bytes"):
+        train(TINY, tmp_path, "tables.ram=1KB")
 
 
 # Mistakes, all before the first step.
@@ -296,7 +378,17 @@ def test_the_report_tells_the_results_in_words():
             "must be one of 'sgd', 'adagrad', 'rowwise_adagrad', 'adam', "
             "'rowwise_adam', 'adamw', 'ftrl'. Received: tables.optimizer='lion'.",
         ),
-        ("tables.ram=lots", "Received: ram='lots'."),
+        ("tables.ram=lots", "Received: tables.ram='lots'."),
+        (
+            "tables.ram=9223373TB",
+            "'tables.ram' must be below 2**63 bytes. Received: tables.ram='9223373TB'. "
+            "Leave it empty for no limit.",
+        ),
+        (
+            "data.num_examples=10",
+            "The test split must hold clicks and non-clicks, which AUC compares. "
+            "Received: 0 clicks among 1 examples. Use a larger log.",
+        ),
         ("tables.eviction_policy=lru", "Received: eviction_policy='lru'."),
     ],
 )

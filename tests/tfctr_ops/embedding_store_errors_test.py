@@ -222,7 +222,8 @@ def test_rows_of_another_moment_than_the_weights_are_refused(
         "The rows of table 'ads' are those after 1 updates, but the layer's weights "
         f"are those after {expected_step}. The weights were set without the rows, as "
         "by `set_weights` or EarlyStopping(restore_best_weights=True): neither can "
-        "carry a table. Go back to a moment with `model.save_weights` and "
+        "carry a table. (Or another thread trains the layer: read between its steps.) "
+        "Go back to a moment with `model.save_weights` and "
         "`load_weights`, which carry both."
     )
     with refuses(tf.errors.FailedPreconditionError, message):

@@ -1,4 +1,4 @@
-"""Stores, budgets and tickets end with the last tensor that refers to them.
+"""Stores end with their Python objects, budgets and tickets with their last tensor.
 
 A store gives its bytes back to the budget when it ends. So each test lets one budget
 that has room for one store be filled again and again.
@@ -94,6 +94,34 @@ def test_a_function_keeps_the_store_it_uses_and_lets_go_of_it(make_store):
     del step
     gc.collect()
     assert has_room(make_store, budget)
+
+
+def test_a_graph_that_tensorflow_keeps_for_good_keeps_no_rows(make_store):
+    budget = MemoryBudget(ROOM)
+
+    def use(store):
+        @tf.custom_gradient
+        def rows(x):
+            return x * fill(store)[0], tf.reduce_sum
+
+        tf.function(lambda: rows(tf.constant(1.0)))()
+        assert not has_room(make_store, budget)
+
+    for _ in range(3):
+        use(make_store(budget=budget))
+        gc.collect()
+    assert has_room(make_store, budget)
+
+
+def test_what_outlives_the_python_object_is_told_so(make_store):
+    function = training_step(make_store()).get_concrete_function()
+    gc.collect()
+    message = (
+        "This function uses a table whose layer is gone, and the rows with it. Keep "
+        "the layer, or its model, for as long as functions that were made from it."
+    )
+    with pytest.raises(tf.errors.FailedPreconditionError, match=message):
+        function()
 
 
 def test_a_store_made_while_tracing_ends_with_the_function(make_store):

@@ -37,6 +37,7 @@ OPS = {
     "stats": ([], {}),
     "begin_save": (["directory", "scratch"], {}),
     "finish_save": (["metadata"], {}),
+    "close": ([], {}),
     "restore": (["directory", "features", "seeds"], {}),
 }
 UNKNOWN = None
@@ -64,6 +65,7 @@ GOOD = [
     ("begin_save", [[], []], []),
     ("finish_save", [[]], [[4]]),
     ("restore", [[], [3], [3]], []),
+    ("close", [], []),
 ]
 BAD = [
     ("lookup", [[5, 1], [1], []], "must be rank 1 but is rank 2"),

@@ -1,6 +1,14 @@
 """Callbacks for `model.fit`."""
 
+from tfctr.callbacks.checkpoint import Checkpoint
+from tfctr.callbacks.step_losses import StepLosses
 from tfctr.callbacks.throughput import Throughput
 from tfctr.callbacks.training_guard import TrainingGuard, check_callbacks
 
-__all__ = ["Throughput", "TrainingGuard", "check_callbacks"]
+__all__ = [
+    "Checkpoint",
+    "StepLosses",
+    "Throughput",
+    "TrainingGuard",
+    "check_callbacks",
+]

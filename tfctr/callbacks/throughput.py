@@ -66,7 +66,9 @@ class Throughput(TrainingGuard):
         self._last = now
         if logs is not None:
             logs["examples_per_second"] = self.examples_per_second
+        super().on_train_batch_end(batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_end(epoch, logs)
         if logs is not None:
             logs["examples_per_second"] = self.examples_per_second

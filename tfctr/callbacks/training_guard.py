@@ -1,37 +1,124 @@
-"""Refuses what would train a model with tables wrongly, before the first step."""
+"""Stops what trains a model with tables wrongly, if possible before the first step."""
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
 
-from keras_layers.dynamic_embedding import layers_of
+from keras_layers.dynamic_embedding import DynamicEmbedding, layers_of
+
+# So many skipped updates in a row are no accident.
+_SKIPS_IN_A_ROW = 10
 
 
 class TrainingGuard(keras.callbacks.Callback):
-    """Checks the compiled optimizer when training begins.
+    """Stops a training that goes wrong without a word.
 
-    A table moves its rows during the backward pass and cannot see what the optimizer of
-    `model.compile` does around it. Three settings would make the two disagree without a
-    word: loss scaling, gradient accumulation, and Horovod's Keras wrapper. All tfctr
-    callbacks make this check.
+    When training begins it checks the compiled optimizer. A table moves its rows during
+    the backward pass and cannot see what that optimizer does around it: loss scaling,
+    gradient accumulation and Horovod's Keras wrapper would make the two disagree.
+
+    During training it watches `TableConfig(bad_gradients="skip")`, which keeps a bad
+    gradient from the rows, but not from the dense weights: these must stay finite, and
+    the tables must not skip update after update. It looks at the weights when training
+    begins, after an update was skipped, and at the end of each epoch.
+
+    All tfctr callbacks do this. Models without tables are left alone.
 
     Raises:
-        ValueError: When training begins, if the optimizer has such a setting.
+        ValueError: If the optimizer has such a setting, a dense weight is NaN or
+            infinite, or a table skips ten updates in a row.
 
     Example:
 
     >>> TrainingGuard().set_model(None)
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_late = False
+        self._layers: list[DynamicEmbedding] = []
+        self._skips: dict[tuple[int, str], _Skips] = {}
+
     def on_train_begin(self, logs: Any = None) -> None:
-        tables = layers_of(self.model)
-        if tables:
-            check_optimizer(self.model.optimizer, f"Layer '{tables[0].name}'")
-        elif not self.model.built:
+        self._is_late = not self.model.built
+        self._layers = layers_of(self.model)
+        # What an earlier training skipped does not count.
+        self._skips = {
+            (index, table): _Skips(stats["step"], stats["skipped_updates"])
+            for index, table, stats in self._stats()
+        }
+        if self._layers:
+            check_optimizer(self.model.optimizer, f"Layer '{self._layers[0].name}'")
+            check_dense_weights(self.model)
+        elif self._is_late:
             # Its tables do not show yet, and after the first step it is too late.
             owner = f"Model '{self.model.name}', not built yet, may have tables and"
             check_optimizer(self.model.optimizer, owner)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._is_late:
+            self._is_late = False
+            self._layers = layers_of(self.model)
+        if self._has_new_skips():
+            check_dense_weights(self.model)
+            self._check_skips()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self._layers:
+            check_dense_weights(self.model)
+
+    def _stats(self) -> Iterator[tuple[int, str, Mapping[str, int]]]:
+        for index, layer in enumerate(self._layers):
+            for table, stats in layer.stats().items():
+                yield index, table, stats
+
+    def _has_new_skips(self) -> bool:
+        is_any = False
+        for index, table, stats in self._stats():
+            is_any |= self._skips.setdefault((index, table), _Skips()).look(stats)
+        return is_any
+
+    def _check_skips(self) -> None:
+        for (index, table), skips in self._skips.items():
+            if skips.in_a_row >= _SKIPS_IN_A_ROW:
+                raise ValueError(
+                    f"Table '{table}' of layer '{self._layers[index].name}' must not "
+                    "skip update after update: it learns nothing. Received: "
+                    f"{skips.in_a_row} in a row, whose gradients were NaN, infinite or "
+                    "beyond 1e12. Lower the learning rate, or check the inputs and the "
+                    "loss."
+                )
+
+
+@dataclasses.dataclass
+class _Skips:
+    """How many updates a table has made and skipped, and how many of late in a row."""
+
+    updates: int = 0
+    skipped: int = 0
+    in_a_row: int = 0
+
+    def look(self, stats: Mapping[str, int]) -> bool:
+        """Returns whether an update was skipped since the last look."""
+        skipped = stats["skipped_updates"] - self.skipped
+        before = self.in_a_row if stats["step"] == self.updates else 0
+        self.in_a_row = before + skipped
+        self.updates, self.skipped = stats["step"], stats["skipped_updates"]
+        return skipped > 0
+
+
+def check_dense_weights(model: keras.Model) -> None:
+    """Raises `ValueError` if a trainable weight of `model` is NaN or infinite."""
+    for weight in model.trainable_variables:
+        if not keras.ops.all(keras.ops.isfinite(weight)):
+            raise ValueError(
+                "The dense weights must be finite to be trained. Received: NaN or "
+                f"infinity in '{weight.path}'. A bad batch or a too high learning rate "
+                "has spoilt them: load the last model you saved, and check the inputs, "
+                "the labels and the learning rate."
+            )
 
 
 def check_optimizer(optimizer: Any, owner: str) -> None:

@@ -1,11 +1,16 @@
 """Click logs: readers of real data sets, and a generator of synthetic ones."""
 
+from typing import TYPE_CHECKING, Any
+
 from tfctr.data.bad_lines import BadLine
 from tfctr.data.click_log import ClickLog
 from tfctr.data.movielens import MovieLens
 from tfctr.data.position import Position
 from tfctr.data.synthetic import SyntheticClickLog
 from tfctr.feature import Feature
+
+if TYPE_CHECKING:
+    from tfctr.data.lookahead_stage import lookahead
 
 __all__ = [
     "BadLine",
@@ -14,4 +19,14 @@ __all__ = [
     "MovieLens",
     "Position",
     "SyntheticClickLog",
+    "lookahead",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # The one that needs TensorFlow at once; readers start it when they read.
+    if name == "lookahead":
+        from tfctr.data.lookahead_stage import lookahead
+
+        return lookahead
+    raise AttributeError(f"module 'tfctr.data' has no attribute '{name}'")

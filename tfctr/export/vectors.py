@@ -22,8 +22,8 @@ def vectors(
         batch_size: Integer. How many rows are handed out at most at a time.
 
     Returns:
-        Iterator over the name of the feature (`table/feature`), ids `(n,)` and vectors
-        `(n, dim)`.
+        Iterator over the name of the feature (`table/namespace`), ids `(n,)` and
+        vectors `(n, dim)`. A feature with many rows comes in several pieces.
 
     Raises:
         ValueError: If the layer is not built or `batch_size` not positive.

@@ -1,10 +1,11 @@
-"""What the callbacks refuse before the first step, and in which words."""
+"""What the callbacks refuse or stop, and in which words."""
 
 import re
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig
 from tfctr.callbacks import Throughput, TrainingGuard, check_callbacks
@@ -12,17 +13,18 @@ from tfctr.callbacks import Throughput, TrainingGuard, check_callbacks
 SGD = keras.optimizers.SGD
 
 
-def embedding():
-    table = TableConfig("ads", 2, keras.optimizers.Adagrad(0.1))
+def embedding(bad_gradients="raise"):
+    optimizer = keras.optimizers.Adagrad(0.1)
+    table = TableConfig("ads", 2, optimizer, bad_gradients=bad_gradients)
     return DynamicEmbedding(FeatureConfig(table), name="embedding")
 
 
 class Tower(keras.layers.Layer):
     """A layer that keeps its table to itself."""
 
-    def __init__(self):
+    def __init__(self, **options):
         super().__init__()
-        self.parts = {"first": [embedding()]}
+        self.parts = {"first": [embedding(**options)]}
 
     def call(self, inputs, training=None):
         return self.parts["first"][0](inputs, training=training)
@@ -31,9 +33,9 @@ class Tower(keras.layers.Layer):
 class Late(keras.Model):
     """A model that is built when it is first called."""
 
-    def __init__(self):
+    def __init__(self, **options):
         super().__init__(name="late")
-        self.tower, self.head = Tower(), keras.layers.Dense(1)
+        self.tower, self.head = Tower(**options), keras.layers.Dense(1)
 
     def call(self, inputs, training=None):
         return self.head(self.tower(inputs, training=training))
@@ -141,6 +143,153 @@ def test_models_without_tables_may_do_as_they_like(kind):
     guard = TrainingGuard()
     guard.set_model(model)
     guard.on_train_begin()
+
+
+# What goes wrong during training.
+
+BATCH_SIZE = 2
+SPOILT = (
+    "The dense weights must be finite to be trained. Received: NaN or infinity in "
+    "'head/kernel'. A bad batch or a too high learning rate has spoilt them: load the "
+    "last model you saved, and check the inputs, the labels and the learning rate."
+)
+
+
+def model_with_numbers(bad_gradients="skip"):
+    """`head` of the row of an id, beside a number: what is bad there reaches both."""
+    ids, numbers = keras.Input((), dtype="int64"), keras.Input((1,))
+    table = TableConfig("ads", 2, SGD(0.01), bad_gradients=bad_gradients)
+    rows = DynamicEmbedding(FeatureConfig(table), name="embedding")(ids)
+    inputs = keras.layers.Concatenate()([rows, numbers])
+    model = keras.Model([ids, numbers], keras.layers.Dense(1, name="head")(inputs))
+    model.compile(keras.optimizers.Adam(0.01), "mean_squared_error")
+    return model
+
+
+def fit_batches(model, kinds, callback=TrainingGuard):
+    """Trains one batch of each kind: good, with a NaN, or of huge gradients."""
+    kinds = np.repeat(list(kinds), BATCH_SIZE)
+    numbers = np.where(kinds == "nan", np.nan, 1.0)[:, None]
+    labels = np.where(kinds == "large", 1e14, 1.0)
+    model.fit(
+        [np.arange(len(kinds)), numbers],
+        labels,
+        batch_size=BATCH_SIZE,
+        shuffle=False,
+        verbose=0,
+        callbacks=[callback()],
+    )
+
+
+def updates_and_skips(model):
+    (stats,) = model.get_layer("embedding").stats().values()
+    return stats["step"], stats["skipped_updates"]
+
+
+def kinds(text):
+    """`"2 good, 1 nan"`, as a list."""
+    parts = [part.split() for part in text.split(", ")]
+    return [kind for number, kind in parts for _ in range(int(number))]
+
+
+@pytest.mark.parametrize("callback", [TrainingGuard, lambda: Throughput(BATCH_SIZE)])
+def test_training_stops_where_a_skipped_batch_has_spoilt_the_weights(callback):
+    model = model_with_numbers()
+    with pytest.raises(ValueError, match=re.escape(SPOILT)):
+        fit_batches(model, kinds("3 good, 1 nan, 16 good"), callback)
+    assert updates_and_skips(model) == (3, 1)
+
+
+def test_training_does_not_begin_with_spoilt_weights():
+    model = model_with_numbers("raise")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="received a gradient"):
+        fit_batches(model, kinds("3 good, 1 nan, 16 good"))
+    with pytest.raises(ValueError, match=re.escape(SPOILT)):
+        fit_batches(model, kinds("20 good"))
+    assert updates_and_skips(model) == (3, 0)
+
+
+def test_weights_are_looked_at_when_an_epoch_ends():
+    model = model_with_numbers()
+    model.get_layer("embedding").trainable = False  # It skips nothing, then.
+    model.compile("adam", "mean_squared_error")
+    with pytest.raises(ValueError, match=re.escape(SPOILT)):
+        fit_batches(model, kinds("1 nan, 1 good"))
+
+
+def test_a_model_that_is_not_built_is_watched_from_the_first_batch():
+    model = Late(bad_gradients="skip")
+    model.compile("sgd", "mean_squared_error")
+    labels = np.array([np.nan, 1.0, 1.0])
+    with pytest.raises(ValueError, match="Received: NaN or infinity in 'late/"):
+        model.fit(
+            np.arange(3),
+            labels,
+            batch_size=1,
+            shuffle=False,
+            verbose=0,
+            callbacks=[TrainingGuard()],
+        )
+    (layer,) = model.tower.parts["first"]
+    assert layer.stats()["ads"]["skipped_updates"] == 1
+    assert layer.stats()["ads"]["step"] == 0
+
+
+def test_a_table_may_not_skip_ten_updates_in_a_row():
+    model = model_with_numbers()
+    message = (
+        "Table 'ads' of layer 'embedding' must not skip update after update: it learns "
+        "nothing. Received: 10 in a row, whose gradients were NaN, infinite or beyond "
+        "1e12. Lower the learning rate, or check the inputs and the loss."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        fit_batches(model, kinds("9 large, 1 good, 15 large"))
+    assert updates_and_skips(model) == (1, 19)
+
+
+def test_batches_of_one_execution_count_one_by_one():
+    model = model_with_numbers()
+    model.compile("adam", "mean_squared_error", steps_per_execution=7)
+    with pytest.raises(ValueError, match=re.escape("Received: 14 in a row")):
+        fit_batches(model, kinds("21 large"))
+    assert updates_and_skips(model) == (0, 14)
+
+
+def test_what_an_earlier_training_skipped_does_not_count():
+    model = model_with_numbers()
+    for _ in range(3):
+        fit_batches(model, kinds("9 large"))
+    assert updates_and_skips(model) == (0, 27)
+
+
+def test_each_table_is_watched_by_itself():
+    ids = {name: keras.Input((), dtype="int64", name=name) for name in ("a", "b")}
+    features = {
+        name: FeatureConfig(TableConfig(name, dim, SGD(0.01), bad_gradients="skip"))
+        for name, dim in (("a", 2), ("b", 3))
+    }
+    rows = DynamicEmbedding(features, name="embedding")(ids)
+    large = keras.layers.Rescaling(1e14)(rows["b"])
+    head = keras.layers.Dense(1, kernel_initializer="ones")
+    model = keras.Model(ids, head(keras.layers.Concatenate()([rows["a"], large])))
+    model.compile(SGD(0.0), "mean_absolute_error")
+    with pytest.raises(ValueError, match="Table 'b' of layer 'embedding' must not"):
+        model.fit(
+            {name: np.arange(20) for name in ids},
+            np.ones(20),
+            batch_size=1,
+            verbose=0,
+            callbacks=[TrainingGuard()],
+        )
+    stats = model.get_layer("embedding").stats()
+    assert [stats[name]["skipped_updates"] for name in "ab"] == [0, 10]
+
+
+def test_models_without_tables_are_not_watched():
+    model = plain_model()
+    model.compile("sgd", "mean_squared_error")
+    nan = np.full((4, 1), np.nan)
+    model.fit(nan, nan, verbose=0, callbacks=[TrainingGuard()])
 
 
 # The other callbacks.

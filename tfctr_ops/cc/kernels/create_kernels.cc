@@ -166,6 +166,19 @@ class EmbeddingStoreOp : public tf::OpKernel {
   int num_threads_ = 0;
 };
 
+class CloseOp : public tf::OpKernel {
+ public:
+  explicit CloseOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {}
+  void Compute(tf::OpKernelContext* ctx) override {
+    tf::core::RefCountPtr<StoreResource> resource;
+    OP_REQUIRES_OK(
+        ctx, tf::LookupResource(ctx, tf::HandleFromInput(ctx, 0), &resource));
+    resource->Close();
+  }
+};
+
+REGISTER_KERNEL_BUILDER(
+    Name("Tfctr>EmbeddingStoreClose").Device(tf::DEVICE_CPU), CloseOp);
 REGISTER_KERNEL_BUILDER(Name("Tfctr>MemoryBudget").Device(tf::DEVICE_CPU),
                         MemoryBudgetOp);
 REGISTER_KERNEL_BUILDER(Name("Tfctr>EmbeddingStore").Device(tf::DEVICE_CPU),

@@ -86,9 +86,15 @@ void StoreKernel::Compute(tensorflow::OpKernelContext* ctx) {
   OP_REQUIRES_OK(ctx, tensorflow::LookupResource(
                           ctx, tensorflow::HandleFromInput(ctx, 0), &resource));
   DeviceExecutor executor(ctx, resource->num_threads);
-  EmbeddingStore* store = resource->store.get();
+  const std::shared_ptr<EmbeddingStore> store = resource->store();
+  OP_REQUIRES(
+      ctx, store != nullptr,
+      absl::FailedPreconditionError(
+          "This function uses a table whose layer is gone, and the rows "
+          "with it. Keep the layer, or its model, for as long as "
+          "functions that were made from it."));
   try {
-    OP_REQUIRES_OK(ctx, Run(ctx, store, &executor));
+    OP_REQUIRES_OK(ctx, Run(ctx, store.get(), &executor));
   } catch (const std::bad_alloc&) {
     ctx->CtxFailure(absl::ResourceExhaustedError(absl::StrCat(
         "The system has no memory left for table '", store->options().name,

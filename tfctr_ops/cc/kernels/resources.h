@@ -28,11 +28,19 @@ class BudgetResource : public tensorflow::ResourceBase {
 class StoreResource : public tensorflow::ResourceBase {
  public:
   StoreResource(std::shared_ptr<EmbeddingStore> store, int num_threads)
-      : store(std::move(store)), num_threads(num_threads) {}
+      : num_threads(num_threads), store_(std::move(store)) {}
   std::string DebugString() const override { return "tfctr.EmbeddingStore"; }
 
-  const std::shared_ptr<EmbeddingStore> store;
+  // Null once it was closed. Whoever holds the store may finish with it.
+  std::shared_ptr<EmbeddingStore> store() const {
+    return std::atomic_load(&store_);
+  }
+  void Close() { std::atomic_store(&store_, {}); }
+
   const int num_threads;  // 0: as many as TensorFlow has.
+
+ private:
+  std::shared_ptr<EmbeddingStore> store_;  // Through atomic functions only.
 };
 
 // A ticket as the value of a scalar variant tensor. It lives as long as the

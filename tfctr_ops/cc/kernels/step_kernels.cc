@@ -30,6 +30,7 @@ absl::Status CheckStep(tf::OpKernelContext* ctx, int index,
       " updates, but the layer's weights are those after ", expected,
       ". The weights were set without the rows, as by `set_weights` or "
       "EarlyStopping(restore_best_weights=True): neither can carry a table. "
+      "(Or another thread trains the layer: read between its steps.) "
       "Go back to a moment with `model.save_weights` and `load_weights`, which "
       "carry both."));
 }

@@ -94,6 +94,15 @@ budget: Handle from `MemoryBudget`.
 store: Scalar handle; the store lives as long as it.
 )doc");
 
+REGISTER_OP("Tfctr>EmbeddingStoreClose")
+    .Input("store: resource")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc(R"doc(
+Gives the memory of a store back, though handles to it are left. Every other op
+on them is an error from then on.
+)doc");
+
 REGISTER_OP("Tfctr>EmbeddingStoreLookup")
     .Attr("dim: int >= 1")
     .Input("store: resource")
@@ -296,108 +305,6 @@ Counts what the store holds and did.
 store: Handle from `EmbeddingStore`.
 stats: rows, known_rows, row_bytes, memory_bytes, evicted_rows, skipped_updates,
   step, rows_on_disk_only, disk_bytes, rows_read, rows_written.
-)doc");
-
-REGISTER_OP("Tfctr>EmbeddingStoreBeginSave")
-    .Input("store: resource")
-    .Input("directory: string")
-    .Input("scratch: string")
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle scalar;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &scalar));
-      return c->WithRank(c->input(2), 0, &scalar);
-    })
-    .Doc(R"doc(
-Begins a snapshot, which is of this moment. Takes no time.
-
-store: Handle from `EmbeddingStore`.
-directory: Where; it must not exist.
-scratch: Directory for what snapshots share, unless the store has an
-  `ssd_directory`.
-)doc");
-
-REGISTER_OP("Tfctr>EmbeddingStoreFinishSave")
-    .Input("store: resource")
-    .Input("metadata: string")
-    .Output("report: int64")
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle scalar;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &scalar));
-      c->set_output(0, c->Vector(4));
-      return absl::OkStatus();
-    })
-    .Doc(R"doc(
-Writes the snapshot that was begun, while training goes on.
-
-store: Handle from `EmbeddingStore`.
-metadata: Kept beside the rows.
-report: rows, rows_written, bytes, linked_bytes.
-)doc");
-
-REGISTER_OP("Tfctr>EmbeddingStoreRestore")
-    .Input("store: resource")
-    .Input("directory: string")
-    .Input("features: int32")
-    .Input("seeds: int64")
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle shape;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &shape));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &shape));
-      return c->WithRank(c->input(3), 1, &shape);
-    })
-    .Doc(R"doc(
-Replaces all rows, and the step, by those of a snapshot.
-
-store: Handle from `EmbeddingStore`.
-directory: As given to `EmbeddingStoreSave`.
-features: Feature f of the snapshot becomes features[f].
-seeds: The seeds of the store's features from now on, unless empty.
-)doc");
-
-REGISTER_OP("Tfctr>SnapshotInfo")
-    .Input("directory: string")
-    .Output("metadata: string")
-    .Output("facts: int64")
-    .Output("names: string")
-    .Output("segments: int64")
-    .SetIsStateful()  // Reads the disk anew with each call.
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle scalar;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &scalar));
-      c->set_output(0, c->Scalar());
-      c->set_output(1, c->Vector(4));
-      c->set_output(2, c->Vector(InferenceContext::kUnknownDim));
-      c->set_output(3, c->Matrix(InferenceContext::kUnknownDim, 3));
-      return absl::OkStatus();
-    })
-    .Doc(R"doc(
-Tells what a snapshot holds, by its manifest.
-
-directory: As given to `EmbeddingStoreSave`.
-metadata: As given there.
-facts: step, dim, num_slot_floats, rows.
-names: Of the segment files, `(n,)`.
-segments: Rows in the file, rows that belong to the snapshot, bytes: `(n, 3)`.
-)doc");
-
-REGISTER_OP("Tfctr>SnapshotDamage")
-    .Input("directory: string")
-    .Output("damage: string")
-    .SetIsStateful()  // Reads the disk anew with each call.
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle scalar;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &scalar));
-      c->set_output(0, c->Vector(InferenceContext::kUnknownDim));
-      return absl::OkStatus();
-    })
-    .Doc(R"doc(
-Reads all of a snapshot, and says what is wrong with it.
-
-directory: As given to `EmbeddingStoreSave`.
-damage: One message per damaged file, `(n,)`; none if all is well.
 )doc");
 
 }  // namespace tfctr

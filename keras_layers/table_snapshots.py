@@ -1,0 +1,83 @@
+"""Snapshots of a layer's tables: directories of their own, saved while training."""
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+
+from keras_layers.table_group import TableGroup, feature_seed
+from tfctr_ops import read_info
+
+
+def begin_snapshots(
+    groups: Sequence[TableGroup], directory: pathlib.Path, scratch: pathlib.Path
+) -> None:
+    """Begins a snapshot of every group, of this moment; see `Table.begin_save`."""
+    for index, group in enumerate(groups):
+        group.table.begin_save(str(directory / str(index)), str(scratch))
+
+
+def finish_snapshots(
+    groups: Sequence[TableGroup], seeds: Mapping[str, int]
+) -> dict[str, int]:
+    """Writes the snapshots that were begun; returns the counts of all together."""
+    totals: dict[str, int] = {}
+    for group in groups:
+        metadata = {
+            "table": group.config.name,
+            "features": list(group.features),
+            "seeds": dict(seeds),
+            "learning_rate": _fixed_rate(group),
+        }
+        for name, count in group.table.finish_save(json.dumps(metadata)).items():
+            totals[name] = totals.get(name, 0) + count
+    return totals
+
+
+def restore_snapshots(
+    groups: Sequence[TableGroup],
+    directory: pathlib.Path,
+    seeds: dict[str, int],
+    layer: str,
+) -> None:
+    """Replaces the rows of every group by those of its snapshot.
+
+    Features are matched by name. The seeds of the tables, in `seeds` by table name,
+    become those of the saved ones, so that new ids start as they would have there.
+
+    Raises:
+        ValueError: If the snapshots are of other tables. Nothing was replaced.
+        tf.errors.DataLossError: If a file is damaged. Its table is empty.
+    """
+    saved = []
+    for index, group in enumerate(groups):
+        path = directory / str(index)
+        metadata = json.loads(read_info(str(path)).metadata)
+        if set(metadata["features"]) != set(group.features):
+            raise ValueError(
+                f"Layer '{layer}' expects a snapshot of the features "
+                f"{list(group.features)}. Received: '{path}' with the features "
+                f"{metadata['features']}. Build the model as it was when the snapshot "
+                "was made."
+            )
+        saved.append((group, path, metadata))
+    for group, path, metadata in saved:
+        seeds.update(metadata["seeds"])
+        group.seeds = [
+            feature_seed(seeds[name.split("/")[0]], name.split("/", 1)[1])
+            for name in group.features
+        ]
+        numbers = [group.features[name] for name in metadata["features"]]
+        group.table.restore(str(path), numbers, group.seeds)
+        group.step.assign(group.table.stats()["step"])
+        if (rate := metadata["learning_rate"]) is not None:
+            optimizer: Any = group.config.optimizer
+            optimizer.learning_rate.assign(rate)
+
+
+def _fixed_rate(group: TableGroup) -> float | None:
+    """The learning rate, if it is a variable that a callback may have changed."""
+    rate = getattr(group.config.optimizer, "learning_rate", None)
+    return float(rate.numpy()) if isinstance(rate, keras.Variable) else None

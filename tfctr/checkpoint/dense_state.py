@@ -1,0 +1,67 @@
+"""The variables of a model and of its optimizer, as one file."""
+
+import pathlib
+from typing import Any
+
+import keras
+import numpy as np
+
+
+def collect(model: keras.Model) -> dict[str, Any]:
+    """Returns copies of all variables, by owner, place and path.
+
+    The tables' rows are no variables, and are not among them.
+    """
+    named = [("model", variable) for variable in model.variables]
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None:
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        named += [("optimizer", variable) for variable in optimizer.variables]
+    return {
+        # Names that Keras counts up ("dense_1") differ from process to process.
+        f"{index:05d} {owner}": np.array(variable)
+        for index, (owner, variable) in enumerate(named)
+    }
+
+
+def write_dense(path: pathlib.Path, arrays: dict[str, Any]) -> None:
+    """Writes what `collect` returned."""
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def read_dense(path: pathlib.Path, model: keras.Model) -> None:
+    """Sets all variables of the model and its optimizer to those of a file.
+
+    Raises:
+        ValueError: If they do not fit. Nothing was set.
+    """
+    with np.load(path) as file:
+        saved = {name: file[name] for name in file.files}
+    present = collect(model)
+    problem = _difference(saved, present)
+    if problem:
+        raise ValueError(
+            f"'{path}' does not fit model '{model.name}'. Expected: {problem[0]}. "
+            f"Received: {problem[1]}. Build and compile the model as it was when the "
+            "checkpoint was made."
+        )
+    optimizer = getattr(model, "optimizer", None)
+    variables = list(model.variables) + list(optimizer.variables if optimizer else [])
+    for variable, value in zip(variables, saved.values(), strict=True):
+        variable.assign(value)
+
+
+def _difference(
+    saved: dict[str, Any], present: dict[str, Any]
+) -> tuple[str, str] | None:
+    if list(saved) != list(present):
+        return f"{len(present)} variables", f"{len(saved)}"
+    for name, array in present.items():
+        if saved[name].shape != array.shape or saved[name].dtype != array.dtype:
+            return (
+                f"variable {name} of shape {array.shape}, {array.dtype}",
+                f"{saved[name].shape}, {saved[name].dtype}",
+            )
+    return None

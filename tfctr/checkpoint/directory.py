@@ -1,0 +1,162 @@
+"""`CheckpointDirectory`: checkpoints on disk, each complete or not there."""
+
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+from typing import Any
+
+_NAME = re.compile(r"step-(\d{12})")
+_STATE = "state.json"
+_VERSION = 1
+
+
+class CheckpointDirectory:
+    """A directory with checkpoints `step-000000001000` and so on.
+
+    A checkpoint is made under another name and renamed when everything is on the disk.
+    `state.json` holds the checksum of each file beside it; snapshots of tables have
+    checksums of their own.
+
+    Args:
+        path: Path; made if need be.
+
+    Example:
+
+    >>> CheckpointDirectory("runs/none").steps()
+    []
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = pathlib.Path(path)
+        self._lock: Any = None
+
+    def lock(self) -> None:
+        """Takes the directory for this process, until `unlock`.
+
+        Raises:
+            ValueError: If another process has it.
+        """
+        if self._lock is not None:
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = (self.path / "LOCK").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise ValueError(
+                "A checkpoint directory belongs to one training at a time. Received: "
+                f"'{self.path}', which another process is writing to. Name another "
+                "directory, or end that process."
+            ) from error
+        self._lock = lock
+        # What a process left that died while saving.
+        for draft in self.path.glob("step-*.draft"):
+            shutil.rmtree(draft)
+
+    def unlock(self) -> None:
+        """Leaves the directory to others."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def steps(self) -> list[int]:
+        """Returns the steps there are checkpoints of, in order."""
+        names = os.listdir(self.path) if self.path.is_dir() else []
+        matches = (_NAME.fullmatch(name) for name in names)
+        return sorted(int(match[1]) for match in matches if match)
+
+    def of_step(self, step: int) -> pathlib.Path:
+        """Returns where the checkpoint of a step is, or would be."""
+        return self.path / f"step-{step:012d}"
+
+    def draft(self, step: int) -> pathlib.Path:
+        """Makes and returns the directory in which the checkpoint of a step is made."""
+        draft = self.path / f"step-{step:012d}.draft"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        return draft
+
+    def commit(self, step: int, state: dict[str, Any]) -> pathlib.Path:
+        """Makes the draft of a step its checkpoint, with `state` as its `state.json`.
+
+        Replaces a checkpoint of the same step.
+        """
+        draft, final = self.path / f"step-{step:012d}.draft", self.of_step(step)
+        files = {
+            file.name: _sha256(file)
+            for file in sorted(draft.iterdir())
+            if file.is_file()
+        }
+        text = json.dumps({"version": _VERSION, "files": files, **state}, indent=1)
+        (draft / _STATE).write_text(text)
+        for file in [*files, _STATE]:
+            _sync(draft / file)
+        _sync(draft)
+        if final.exists():
+            shutil.rmtree(final)
+        draft.rename(final)
+        _sync(self.path)
+        return final
+
+    def read_state(self, step: int) -> dict[str, Any]:
+        """Returns the state of a checkpoint, after checking the files beside it.
+
+        Raises:
+            ValueError: If a file is damaged.
+        """
+        path = self.of_step(step)
+        try:
+            state: dict[str, Any] = json.loads((path / _STATE).read_text())
+            files = state["files"]
+        except (OSError, ValueError, KeyError) as error:
+            raise ValueError(
+                f"'{path / _STATE}' is damaged: expected JSON with the key 'files'. "
+                f"Received: {error}. {self._advice(step)}"
+            ) from error
+        if state["version"] != _VERSION:
+            raise ValueError(
+                f"'{path}' has version {state['version']} of the format; this tfctr "
+                f"reads version {_VERSION}."
+            )
+        for name, expected in files.items():
+            found = _sha256(path / name) if (path / name).exists() else "no file"
+            if found != expected:
+                raise ValueError(
+                    f"'{path / name}' is damaged: expected SHA-256 {expected}. "
+                    f"Received: {found}. {self._advice(step)}"
+                )
+        return state
+
+    def _advice(self, step: int) -> str:
+        older = [other for other in self.steps() if other < step]
+        if not older:
+            return "There is no older checkpoint."
+        return (
+            f"The checkpoint before it is '{self.of_step(older[-1])}': remove "
+            f"'{self.of_step(step)}' to go back to it."
+        )
+
+    def remove(self, step: int) -> None:
+        """Removes the checkpoint of a step; at no moment is half of it there."""
+        draft = self.path / f"step-{step:012d}.draft"
+        shutil.rmtree(draft, ignore_errors=True)
+        self.of_step(step).rename(draft)
+        shutil.rmtree(draft)
+
+
+def _sha256(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: pathlib.Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
