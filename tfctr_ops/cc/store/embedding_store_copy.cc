@@ -139,6 +139,7 @@ Status EmbeddingStore::Import(int64_t n, const RowArrays& rows, int64_t step,
   std::lock_guard<std::mutex> step_lock(step_mutex_);
   status = CheckRows(n, rows, step, *batch);
   if (status.ok()) status = CheckFits(n);
+  if (status.ok() && ssd_ != nullptr) status = ssd_->error();
   if (!status.ok()) return status;
   Clear(step, executor);
   // Evicted rows of a small budget go to disk; without one, they are gone.
@@ -171,11 +172,18 @@ Status EmbeddingStore::ImportSome(int64_t start, int64_t end,
   if (!status.ok()) return status;
   const int64_t num_floats = layout_.num_floats();
   const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
+  // Another thread may have evicted some in between.
+  status = BringBack(*batch, executor);
+  if (!status.ok()) return status;
   executor->ParallelFor(num_shards(), [&](int64_t s) {
     const ShardBatch part = batch->OfShard(s);
     for (int64_t i = 0; i < part.size; ++i) {
-      const uint32_t slot = shard(s).Find(part.keys[i]);
-      if (slot == Shard::kNoSlot) continue;  // Evicted by another table.
+      uint32_t slot = shard(s).Find(part.keys[i]);
+      if (slot == Shard::kNoSlot) {
+        if (ssd_ == nullptr) continue;  // Evicted for good.
+        slot = shard(s).Insert(part.keys[i]);
+        budget_->ForceReserve(layout_.row_bytes());
+      }
       const int64_t from = start + part.keys[i].position;
       std::byte* row = shard(s).MakeKnown(slot);
       RowHeader* header = RowLayout::Header(row);

@@ -232,6 +232,7 @@ Status EmbeddingStore::Restore(const std::string& directory,
   AbandonSave();
   std::lock_guard<std::mutex> step_lock(step_mutex_);
   status = CheckFits(snapshot.num_rows());
+  if (status.ok() && ssd_ != nullptr) status = ssd_->error();
   if (!status.ok()) return status;
   if (!seeds.empty() && seeds.size() != options_.feature_seeds.size()) {
     return Status::InvalidArgument(

@@ -50,7 +50,12 @@ Status EmbeddingStore::FinishFetch(std::vector<ShardFetch>* fetches,
 int64_t EmbeddingStore::PromoteAll(int64_t s, const ShardFetch& fetch,
                                    bool used) {
   int64_t promoted = 0;
-  for (const Shard::DiskCopy& copy : fetch.copies) {
+  constexpr size_t kAhead = 8;
+  for (size_t i = 0; i < fetch.copies.size(); ++i) {
+    if (i + kAhead < fetch.copies.size()) {
+      shard(s).PrefetchKey(*fetch.copies[i + kAhead].key);
+    }
+    const Shard::DiskCopy& copy = fetch.copies[i];
     if (Shard::IsCopyOf(copy)) promoted += shard(s).Promote(copy, used);
   }
   return promoted;
@@ -159,12 +164,12 @@ Status EmbeddingStore::CheckDisk() {
     // are above the memory budget.
     background_->Finish();
     ssd_->FinishWrites();
-    ssd_->ClearFull();
-    const int64_t before = ssd_->used_bytes();
     for (int64_t s = 0; s < num_shards(); ++s)
       CompactShard(ssd_.get(), s, /*any=*/true);
     ssd_->FinishWrites();
-    if (ssd_->used_bytes() >= before && ssd_->error().ok()) {
+    const bool fits = !budget_->is_limited() ||
+                      budget_->used_bytes() <= budget_->limit_bytes();
+    if (!fits && !ssd_->HasRoom() && ssd_->error().ok()) {
       return Status::ResourceExhausted(
           "Table '" + options_.name +
           "' is full: ssd_limit=" + std::to_string(ssd_->limit_bytes()) +
@@ -172,6 +177,7 @@ Status EmbeddingStore::CheckDisk() {
           "'. No row was lost. Possible fixes: 1) raise `ssd_limit`; 2) raise "
           "`ram`; 3) lower `dim` or choose an optimizer with fewer slots.");
     }
+    ssd_->ClearFull();
   }
   return ssd_->error();
 }

@@ -1,5 +1,7 @@
 #include "tfctr_ops/cc/store/io_pool.h"
 
+#include <algorithm>
+
 namespace tfctr {
 namespace {
 
@@ -54,7 +56,11 @@ void IoPool::ParallelFor(int64_t num_tasks,
   run->num_tasks = num_tasks;
   std::unique_lock<std::mutex> lock(mutex_);
   runs_.push_back(run);
-  wake_.notify_all();
+  // As many as there is work for: to wake all takes longer than a small read.
+  const auto num_threads = static_cast<int64_t>(threads_.size());
+  for (int64_t i = std::min(num_tasks, num_threads); i > 0; --i) {
+    wake_.notify_one();
+  }
   run->all_done.wait(lock, [&] { return run->num_done == num_tasks; });
 }
 

@@ -131,12 +131,16 @@ void KeyIndex::Split(uint32_t tag) {
   FreeEntries(old.entries, capacity);
 }
 
-void KeyIndex::Replace(uint32_t tag, uint32_t from, uint32_t to) {
+bool KeyIndex::Replace(uint32_t tag, uint32_t from, uint32_t to) {
   const Segment& segment = SegmentOf(tag);
   const uint64_t wanted = EntryOf(tag, from);
-  uint32_t place = tag & segment.mask;
-  while (segment.entries[place] != wanted) place = (place + 1) & segment.mask;
-  segment.entries[place] = EntryOf(tag, to);
+  for (uint32_t place = tag & segment.mask; segment.entries[place] != 0;
+       place = (place + 1) & segment.mask) {
+    if (segment.entries[place] != wanted) continue;
+    segment.entries[place] = EntryOf(tag, to);
+    return true;
+  }
+  return false;
 }
 
 bool KeyIndex::Has(uint32_t tag, uint32_t number) const {

@@ -51,6 +51,7 @@ class KeyIndex {
     uint32_t place_ = 0;
   };
   Cursor Find(uint32_t tag) const { return view().Find(tag); }
+  void Prefetch(uint32_t tag) const { view().Prefetch(tag); }
   Cursor FindNext(const Cursor& cursor) const {
     return view().Search(cursor.tag_, cursor.place_ + 1);
   }
@@ -116,8 +117,8 @@ class KeyIndex {
   // Adds an entry. REQUIRES: number < 2^32 - 1.
   void Insert(uint32_t tag, uint32_t number);
 
-  // Gives the entry (tag, from) another number. REQUIRES: it is there.
-  void Replace(uint32_t tag, uint32_t from, uint32_t to);
+  // Gives the entry (tag, from) another number. Returns whether it was there.
+  bool Replace(uint32_t tag, uint32_t from, uint32_t to);
   // Whether the entry (tag, number) is there.
   bool Has(uint32_t tag, uint32_t number) const;
 

@@ -63,18 +63,21 @@ int64_t Segment::ChunkPages(int64_t chunk) const {
   return std::min(chunk_pages_, layout_.pages - chunk * chunk_pages_);
 }
 
+void Segment::ReleaseWritten() {
+  const int64_t written = written_chunks_.load(std::memory_order_acquire);
+  for (int64_t c = written; c-- > 0;) {
+    if (chunks_[static_cast<size_t>(c)] == nullptr) break;
+    chunks_[static_cast<size_t>(c)].reset();
+  }
+}
+
 bool Segment::MakeRoom(int64_t spare) {
   const int64_t chunk = num_rows_ / chunk_rows();
   if (num_rows_ % chunk_rows() != 0 ||
       static_cast<int64_t>(chunks_.size()) > chunk) {
     return true;
   }
-  // What has been written since need not stay in memory.
-  const int64_t written = written_chunks_.load(std::memory_order_acquire);
-  for (int64_t c = written; c-- > 0;) {
-    if (chunks_[static_cast<size_t>(c)] == nullptr) break;
-    chunks_[static_cast<size_t>(c)].reset();
-  }
+  ReleaseWritten();
   const int64_t bytes = ChunkPages(chunk) * layout_.page_bytes;
   if (!usage_->Reserve(bytes, spare)) return false;
   reserved_bytes_ += bytes;

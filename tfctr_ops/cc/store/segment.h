@@ -121,6 +121,8 @@ class Segment {
   int64_t written_pages() const {
     return std::min(layout_.pages, written_chunks_.load() * chunk_pages_);
   }
+  // Frees the memory of chunks that are in the file.
+  void ReleaseWritten();
   // Copies a page that is still in memory, without its header.
   void CopyPageFromMemory(int64_t page, std::byte* to) const;
   // Copies the row if it is still in memory.

@@ -92,8 +92,13 @@ Status CheckPage(const SegmentLayout& layout, int64_t page,
   PageHeader header;
   std::memcpy(&header, bytes, sizeof(header));
   if (header.page != page + 1 || header.num_rows > layout.rows_per_page) {
-    return Damaged(path, layout.PageOffset(page), "page number", header.page,
-                   static_cast<uint32_t>(page + 1));
+    return Status::DataLoss("'" + path + "' is damaged at offset " +
+                            std::to_string(layout.PageOffset(page)) +
+                            ": expected page " + std::to_string(page + 1) +
+                            " with at most " +
+                            std::to_string(layout.rows_per_page) +
+                            " rows, found page " + std::to_string(header.page) +
+                            " with " + std::to_string(header.num_rows) + ".");
   }
   return Status::Ok();
 }

@@ -241,6 +241,21 @@ void Shard::Clear() {
   on_disk_only_ = 0;
 }
 
+void Shard::PrefetchForEviction(int64_t slot) const {
+  constexpr int64_t kAhead = 6;
+  const RamTier::View rows = rows_.view();
+  const int64_t end = rows_.num_slots();
+  if (slot + 2 * kAhead < end) {
+    RowLayout::Prefetch(rows.Row(static_cast<uint32_t>(slot + 2 * kAhead)),
+                        layout_.row_bytes());
+  }
+  if (slot + kAhead < end) {
+    const RowHeader& header =
+        *RowLayout::Header(rows.Row(static_cast<uint32_t>(slot + kAhead)));
+    if (header.live && header.score == 0) index_.Prefetch(TagOf(header));
+  }
+}
+
 int64_t Shard::Evict(int64_t wanted, const ShardBatch& batch) {
   const auto is_in_batch = [&](int64_t slot, const RowHeader& header) {
     return header.mark < batch.num_distinct && batch.slots[header.mark] == slot;
@@ -252,6 +267,7 @@ int64_t Shard::Evict(int64_t wanted, const ShardBatch& batch) {
   for (int64_t look = 0; look < max_looks && freed < wanted; ++look) {
     const int64_t slot = hand_;
     hand_ = (hand_ + 1) % rows_.num_slots();
+    PrefetchForEviction(slot);
     RowHeader* header = rows_.Header(static_cast<uint32_t>(slot));
     if (!header->live || is_in_batch(slot, *header)) continue;
     if (header->score > 0) {

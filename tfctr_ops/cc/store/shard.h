@@ -79,6 +79,9 @@ class Shard {
     const PlacedKey* key;
     Location location;
     std::byte* row;
+    // The number of its segment: the location may be given to another, while
+    // the lock is not held.
+    uint64_t segment;
   };
   // Appends where a key that is not in memory may be on disk: nearly always at
   // one place or none.
@@ -108,6 +111,9 @@ class Shard {
   // Inserts the key with its initial row. REQUIRES: it is absent, from the disk
   // too.
   uint32_t Insert(const PlacedKey& key);
+  // Starts loading where the key is in the index, for what follows soon.
+  void PrefetchKey(const PlacedKey& key) const { index_.Prefetch(key.tag); }
+
   // Removes the row of a slot for good.
   void Release(uint32_t slot);
   // Removes every row.
@@ -180,6 +186,8 @@ class Shard {
     return header.dirty != 0 && header.dirty != mark_;
   }
   void Save(uint32_t slot);
+  // Starts loading what the clock's hand comes to a little after `slot`.
+  void PrefetchForEviction(int64_t slot) const;
   uint32_t Allocate();
   uint32_t TagOf(const RowHeader& header) const;
 

@@ -43,20 +43,25 @@ bool Shard::Demote(uint32_t slot) {
 void Shard::FindOnDisk(const PlacedKey& key,
                        std::vector<DiskCopy>* copies) const {
   for (auto c = index_.Find(key.tag); c.found(); c = index_.FindNext(c)) {
-    if (c.is_on_disk()) copies->push_back({&key, c.location(), nullptr});
+    if (!c.is_on_disk()) continue;
+    copies->push_back({&key, c.location(), nullptr,
+                       ssd_->SegmentNumber(number_, c.location())});
   }
 }
 
 bool Shard::Promote(const DiskCopy& copy, bool used) {
+  if (ssd_->SegmentNumber(number_, copy.location) != copy.segment) return false;
   const uint32_t number = copy.location | KeyIndex::kOnDisk;
-  if (!index_.Has(copy.key->tag, number)) return false;
   const uint32_t slot = Allocate();
+  if (!index_.Replace(copy.key->tag, number, slot)) {
+    rows_.Free(slot);
+    return false;
+  }
   std::byte* row = rows_.Row(slot);
   std::memcpy(row, copy.row, static_cast<size_t>(layout_.row_bytes()));
   // What is brought up for later must outlast a round of the clock.
   if (!used) RowLayout::Header(row)->score = 1;
   copies_[slot] = copy.location;
-  index_.Replace(copy.key->tag, number, slot);
   ++known_;
   --on_disk_only_;
   return true;

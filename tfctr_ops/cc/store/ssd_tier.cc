@@ -40,21 +40,28 @@ int64_t ChunkPages(const SsdOptions& options, const SegmentLayout& layout,
   return std::max<int64_t>(1, bytes / layout.page_bytes);
 }
 
-// Removes the directories under `parent` that nobody owns.
+// Whether the name is such as Open gives: tfctr-<number>-<number>.
+bool IsOurs(const std::string& name) {
+  const size_t start = sizeof(kPrefix) - 1;
+  if (name.compare(0, start, kPrefix) != 0) return false;
+  const size_t dash = name.find('-', start);
+  if (dash == std::string::npos || dash == start) return false;
+  return dash + 1 < name.size() &&
+         name.find_first_not_of("0123456789-", start) == std::string::npos &&
+         name.find('-', dash + 1) == std::string::npos;
+}
+
+// Removes the directories under `parent` that nobody owns. REQUIRES: the lock
+// of the parent, under which each is made and locked.
 Status RemoveLeftOvers(FileSystem* files, const std::string& parent) {
   std::vector<std::string> names;
   Status status = files->List(parent, &names);
   for (const std::string& name : names) {
     if (!status.ok()) return status;
-    if (name.rfind(kPrefix, 0) != 0) continue;
+    if (!IsOurs(name)) continue;
     const std::string directory = parent + "/" + name;
-    std::vector<std::string> inside;
-    // It may be no directory, or be going away just now.
-    if (!files->List(directory, &inside).ok()) continue;
-    if (std::find(inside.begin(), inside.end(), kLockName) == inside.end()) {
-      continue;
-    }
     std::unique_ptr<FileLock> lock;
+    // It may be no directory.
     if (!files->Lock(directory + "/" + kLockName, false, &lock).ok()) continue;
     if (lock != nullptr) status = files->RemoveTree(directory);
   }
@@ -123,8 +130,11 @@ bool SsdTier::OpenSegment(int64_t shard, int64_t spare) {
   ShardSegments& own = shards_[static_cast<size_t>(shard)];
   const bool is_new = own.free_places.empty();
   const size_t place = is_new ? own.segments.size() : own.free_places.back();
-  if ((static_cast<int64_t>(place) + 1) * layout_.capacity() > kMaxLocations) {
+  if ((static_cast<int64_t>(place) + 1) * layout_.capacity() >= kMaxLocations) {
     return false;
+  }
+  for (const std::shared_ptr<Segment>& segment : own.segments) {
+    if (segment != nullptr) segment->ReleaseWritten();
   }
   const uint64_t number = next_number_++;
   char name[32];
@@ -200,8 +210,8 @@ void SsdTier::HandOver(const std::shared_ptr<Segment>& segment,
     // After an error, rows stay where they are: in memory.
     if (!has_error_) {
       Status status = segment->Write(*chunk);
+      if (status.ok()) rows_written_ += chunk->num_rows;
       if (!status.ok()) SetError(std::move(status));
-      rows_written_ += chunk->num_rows;
     }
     {
       std::lock_guard<std::mutex> lock(mutex_);

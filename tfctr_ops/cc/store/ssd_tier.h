@@ -102,6 +102,13 @@ class SsdTier {
     return static_cast<Location>(
         static_cast<int64_t>(place) * layout_.capacity() + row);
   }
+  // Of the segment at a location, or 0 if there is none; no two have the same.
+  uint64_t SegmentNumber(int64_t shard, Location location) const {
+    const auto place = static_cast<size_t>(location / layout_.capacity());
+    const auto& all = segments(shard);
+    return place < all.size() && all[place] != nullptr ? all[place]->number()
+                                                       : 0;
+  }
   // A sealed and written segment that is to be compacted, or null: the one with
   // the least live rows, of those where they are fewer than half; with `any`,
   // of all.
@@ -147,6 +154,12 @@ class SsdTier {
   // Whether a row was refused for want of room since ClearFull().
   bool is_full() const { return is_full_.load(); }
   void ClearFull() { is_full_ = false; }
+  // Whether there is room for a chunk of a new segment.
+  bool HasRoom() const {
+    const int64_t bytes = (1 + chunk_pages_) * layout_.page_bytes;
+    return limit_bytes() < 0 ||
+           used_bytes() + bytes + spare_bytes_ <= limit_bytes();
+  }
 
   const SegmentLayout& layout() const { return layout_; }
   const std::string& directory() const { return directory_; }

@@ -1,0 +1,94 @@
+"""The variables of a model and its optimizer, there and back."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig
+from tfctr.checkpoint import read_dense, write_dense
+from tfctr.checkpoint.dense_state import collect
+
+
+def make_model(units=3, optimizer="adam", layers=1):
+    table = TableConfig("ads", 2, keras.optimizers.SGD(0.1), seed=1)
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="int64"),
+            DynamicEmbedding(FeatureConfig(table)),
+            keras.layers.Dropout(0.5),
+            keras.layers.BatchNormalization(),
+            *(keras.layers.Dense(units) for _ in range(layers)),
+        ],
+        name="small",
+    )
+    if optimizer:
+        model.compile(optimizer, "mean_squared_error")
+    return model
+
+
+def train(model):
+    x, y = np.arange(8), np.ones((8, model.output_shape[-1]))
+    model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+    return model
+
+
+def values(model):
+    """Bits of all variables, those of the optimizer and of Dropout among them."""
+    optimizer = getattr(model, "optimizer", None)  # There once a model is compiled.
+    variables = model.variables + (optimizer.variables if optimizer else [])
+    return [np.array(variable).tobytes() for variable in variables]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", None])
+def test_all_variables_come_back_to_the_bit(tmp_path, optimizer):
+    saved = make_model(optimizer=optimizer)
+    if optimizer:
+        train(saved)
+    write_dense(tmp_path / "dense.npz", collect(saved))
+    model = make_model(optimizer=optimizer)
+    assert values(model) != values(saved)
+    read_dense(tmp_path / "dense.npz", model)
+    assert values(model) == values(saved)
+
+
+def test_what_was_collected_is_of_that_moment(tmp_path):
+    model = train(make_model())
+    before, arrays = values(model), collect(model)
+    train(model)
+    assert values(model) != before
+    write_dense(tmp_path / "dense.npz", arrays)
+    read_dense(tmp_path / "dense.npz", model)
+    assert values(model) == before
+
+
+def test_rows_are_no_variables():
+    model = train(make_model())
+    assert max(array.size for array in collect(model).values()) < 8 * 2
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"layers": 2}, r"Expected: \d+ variables\. Received: \d+\."),
+        ({"optimizer": "sgd"}, r"Expected: \d+ variables\. Received: \d+\."),
+        ({"optimizer": None}, r"Expected: \d+ variables\. Received: \d+\."),
+        (
+            {"units": 5},
+            r"Expected: variable \d+ model of shape \(2, 5\), float32\. "
+            r"Received: \(2, 3\), float32\.",
+        ),
+    ],
+)
+def test_another_model_is_refused_and_left_alone(tmp_path, options, message):
+    path = tmp_path / "dense.npz"
+    write_dense(path, collect(train(make_model())))
+    model = make_model(**options)
+    collect(model)  # Builds the optimizer.
+    before = values(model)
+    start = rf"'{re.escape(str(path))}' does not fit model 'small'\. "
+    end = " Build and compile the model as it was when the checkpoint was made."
+    with pytest.raises(ValueError, match=start + message + end):
+        read_dense(path, model)
+    assert values(model) == before
