@@ -504,3 +504,14 @@ def test_the_scratch_space_is_gone_with_the_store(make_mix, tmp_path):
     assert list((tmp_path / "ssd").iterdir())
     del store
     assert not [path for path in (tmp_path / "ssd").iterdir() if path.is_dir()]
+
+
+def test_to_begin_another_gives_up_what_was_begun(make_mix, tmp_path):
+    store = fill(make_mix("ram"))
+    store.begin_save(str(tmp_path / "first"))
+    train(store, [1, 2])
+    store.begin_save(str(tmp_path / "second"))
+    expected = contents(store)
+    store.finish_save()
+    assert not list(tmp_path.glob("first*"))
+    assert contents(restored(make_mix("ram"), tmp_path / "second")) == expected

@@ -90,6 +90,7 @@ class Checkpoint(TrainingGuard):
         self._batch = 0  # Batches of this epoch that are done.
         self._first_batch = 0  # Of this epoch; not 0 in the first after a resume.
         self._saved_step = -1
+        self._is_due = False
         self._best: tuple[float, int] | None = None  # Value and step.
         self._length: int | None = (
             None  # Batches of an epoch, in the first of a resume.
@@ -130,6 +131,7 @@ class Checkpoint(TrainingGuard):
                 "A model has tables to restore once it is built. Received: model "
                 f"'{model.name}', not built. Call it on one batch before `resume`."
             )
+        self._finish_writing()
         steps = self.directory.steps()
         if steps:
             state = self._restore(model, steps[-1])
@@ -180,10 +182,17 @@ class Checkpoint(TrainingGuard):
         super().on_train_batch_end(batch, logs)
         before = self._step
         done = self._first_batch + batch + 1
+        length = self._length or self.params.get("steps")
+        if length is not None:
+            # The last of `steps_per_execution` steps may lie behind the end.
+            done = min(done, length)
         self._step += done - self._batch
         self._batch = done
         self._raise_error()
         if self.every and self._step // self.every > before // self.every:
+            self._is_due = True
+        # At the end of the epoch, what is to be saved is the begin of the next.
+        if self._is_due and (length is None or done < length):
             self._save()
         if self._length is not None and done >= self._length:
             # Before Keras asks for one more: the step that finds the data at its end
@@ -199,7 +208,7 @@ class Checkpoint(TrainingGuard):
             self._length = None
             self.model.stop_training = False
         is_best = self._note_best(logs or {})
-        if self.every is None or is_best:
+        if self.every is None or is_best or self._is_due:
             self._save()
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -226,6 +235,7 @@ class Checkpoint(TrainingGuard):
 
     def _save(self) -> None:
         """Takes the moment now, and writes it down in the background."""
+        self._is_due = False
         self._finish_writing()
         if self._step == self._saved_step:
             return
@@ -259,13 +269,14 @@ class Checkpoint(TrainingGuard):
             counts = [layer.finish_snapshot() for layer in layers]
             write_dense(draft / _DENSE, dense)
             self.directory.commit(state["step"], {**state, "tables": counts})
-            self._prune()
+            self._prune(state["best"])
         # Whatever it is, the training's own thread must tell it.
         except Exception as error:
             self._error = error
 
-    def _prune(self) -> None:
-        best = self._best[1] if self._best else None
+    def _prune(self, best_of_state: tuple[float, int] | None) -> None:
+        # Not of now: the checkpoint of a newer best one may never be finished.
+        best = best_of_state[1] if best_of_state else None
         for step in self.directory.steps()[: -self.keep]:
             if step != best:
                 self.directory.remove(step)

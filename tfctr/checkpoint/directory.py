@@ -64,6 +64,9 @@ class CheckpointDirectory:
             self._lock.close()
             self._lock = None
 
+    def __del__(self) -> None:
+        self.unlock()
+
     def steps(self) -> list[int]:
         """Returns the steps there are checkpoints of, in order."""
         names = os.listdir(self.path) if self.path.is_dir() else []

@@ -616,5 +616,55 @@ def lines_of(root):
     return path.read_text().count("\n") if path.exists() else 0
 
 
+@pytest.mark.parametrize("given", ["dataset", "function"])
+def test_a_checkpoint_at_the_end_of_an_epoch_is_resumed(log, runs, tmp_path, given):
+    whole = make_model(log)
+    checkpoint = Checkpoint(tmp_path / "whole", every=BATCHES, keep=9)
+    expected = losses_of(whole, checkpoint, epoch_data(log))
+    assert expected == runs["ram"][1]
+    assert checkpoint.directory.steps() == [BATCHES, STEPS]
+    state = checkpoint.directory.read_state(BATCHES)
+    assert (state["epoch"], state["batch"]) == (1, 0)
+    source = {"ram": (tmp_path / "whole", expected, whole)}
+    directory = broken_off(source, "ram", BATCHES, tmp_path / "saved")
+    model = make_model(log, seed=5)
+    losses = losses_of(model, Checkpoint(directory), epoch_data(log, given))
+    assert losses == {s: loss for s, loss in expected.items() if s > BATCHES}
+    assert dense_of(model) == dense_of(whole)
+
+
+def test_steps_of_an_execution_beyond_the_epoch_do_not_count(log, tmp_path):
+    model = make_model(log, steps_per_execution=4)
+    checkpoint = Checkpoint(tmp_path, every=EVERY, keep=99)
+    losses = losses_of(model, checkpoint, epoch_data(log))
+    ends = [*range(4, BATCHES, 4), BATCHES]
+    assert list(losses) == ends + [BATCHES + end for end in ends]
+    # The multiples of 20 that the second epoch steps over are saved just after.
+    assert checkpoint.directory.steps() == [20, 40, 61, 81, 101, 114]
+    assert checkpoint.step == STEPS
+
+
+def test_the_best_is_kept_until_a_better_one_is_written(tmp_path, monkeypatch):
+    tiny = Tiny()
+    checkpoint = Checkpoint(tmp_path, every=1, keep=1, restore_best="val_auc")
+    remove, removed = checkpoint.directory.remove, []
+
+    def note(step):
+        newest = checkpoint.directory.steps()[-1]
+        best = checkpoint.directory.read_state(newest)["best"]
+        assert best is None or best[1] != step
+        removed.append(step)
+        remove(step)
+
+    def slow(path, arrays):
+        time.sleep(0.3)  # Still being written when the epoch ends.
+        write_dense(path, arrays)
+
+    monkeypatch.setattr(checkpoint.directory, "remove", note)
+    monkeypatch.setattr("tfctr.callbacks.checkpoint.write_dense", slow)
+    tiny.fit(Scores(tiny, [0.6, 0.7, 0.8]), checkpoint, epochs=3)
+    assert removed
+
+
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -209,6 +209,7 @@ class Shard {
   bool lists_dirty_ = false;
   // Of the snapshot that is being made: slots to look at, or all up to num_.
   bool saves_ = false;
+  bool saved_all_ = true;  // Of the snapshot that was begun.
   bool save_failed_ = false;
   bool scans_ = false;
   std::vector<uint32_t> to_save_;

@@ -135,6 +135,7 @@ void Shard::KeepCopies(SsdTier* ssd) {
 void Shard::BeginSnapshot() {
   saves_ = true;
   save_failed_ = false;
+  saved_all_ = false;
   scans_ = !lists_dirty_;
   next_to_save_ = 0;
   to_save_ = std::move(dirty_);
@@ -176,6 +177,7 @@ bool Shard::SaveSome() {
     Save(slot);
     ++saved;
   }
+  saved_all_ = next_to_save_ >= end && !save_failed_;
   return next_to_save_ < end && !save_failed_;
 }
 
@@ -184,11 +186,14 @@ bool Shard::EndSnapshot() {
   to_save_ = {};
   // Rows that were not saved still have the old mark, which the next snapshot
   // would take for its own new one.
-  for (int64_t slot = 0; save_failed_ && slot < rows_.num_slots(); ++slot) {
+  for (int64_t slot = 0; !saved_all_ && slot < rows_.num_slots(); ++slot) {
     RowHeader* header = rows_.Header(static_cast<uint32_t>(slot));
     if (header->dirty != 0) header->dirty = mark_ & 3;
   }
-  if (save_failed_) lists_dirty_ = false;
+  if (!saved_all_) {
+    lists_dirty_ = false;
+    dirty_ = {};
+  }
   return !save_failed_;
 }
 
