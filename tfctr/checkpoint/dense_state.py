@@ -20,7 +20,7 @@ def collect(model: keras.Model) -> dict[str, Any]:
         named += [("optimizer", variable) for variable in optimizer.variables]
     return {
         # Names that Keras counts up ("dense_1") differ from process to process.
-        f"{index:05d} {owner}": np.array(variable)
+        f"{index:05d} {owner}": keras.ops.convert_to_numpy(variable).copy()
         for index, (owner, variable) in enumerate(named)
     }
 

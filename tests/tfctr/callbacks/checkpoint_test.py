@@ -102,7 +102,7 @@ def rows_of(model):
 
 
 def dense_of(model):
-    return [np.array(weight).tobytes() for weight in model.variables]
+    return [keras.ops.convert_to_numpy(weight).tobytes() for weight in model.variables]
 
 
 @pytest.fixture(scope="module")

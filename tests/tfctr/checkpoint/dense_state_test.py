@@ -38,7 +38,7 @@ def values(model):
     """Bits of all variables, those of the optimizer and of Dropout among them."""
     optimizer = getattr(model, "optimizer", None)  # There once a model is compiled.
     variables = model.variables + (optimizer.variables if optimizer else [])
-    return [np.array(variable).tobytes() for variable in variables]
+    return [keras.ops.convert_to_numpy(variable).tobytes() for variable in variables]
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd", None])

@@ -101,6 +101,19 @@ Status SsdTier::Open(const SsdOptions& options, const RowLayout& rows,
     status = files->Lock(directory + "/" + kLockName, false, &lock);
     if (!status.ok()) return status;
     if (lock == nullptr) continue;
+    // The lock's file will do to find out, before the first row is written.
+    std::unique_ptr<File> direct;
+    if (options.direct_reads &&
+        !files
+             ->Open(directory + "/" + kLockName, FileSystem::Mode::kReadDirect,
+                    &direct)
+             .ok()) {
+      files->RemoveTree(directory);
+      return Status::InvalidArgument(
+          "The file system of '" + options.directory +
+          "' cannot be read past the page cache. Received: direct_reads=True. "
+          "Leave `direct_reads` out, or name a directory on another disk.");
+    }
     tier->reset(
         new SsdTier(options, rows, num_shards, directory, std::move(lock)));
     return Status::Ok();
