@@ -454,5 +454,24 @@ TEST(ADirectoryThatCannotBeMadeIsAnError) {
   CHECK(store == nullptr);
 }
 
+TEST(ADiskWithoutDirectReadsIsAnErrorAtOnce) {
+  const TemporaryDirectory directory;
+  FaultyFileSystem files;
+  StoreOptions options = OptionsOf(kCases[0], directory, &files);
+  options.ssd.direct_reads = true;
+  files.Fail(FaultyFileSystem::Call::kOpen, FaultyFileSystem::Fault::kIoError,
+             /*skip=*/0);
+  std::shared_ptr<EmbeddingStore> store;
+  const Status status =
+      EmbeddingStore::Create(options, testing::NoLimit(), &store);
+  CHECK_EQ(status.code(), StatusCode::kInvalidArgument);
+  CHECK_CONTAINS(status.message(),
+                 "The file system of '" + options.ssd.directory +
+                     "' cannot be read past the page cache. Received: "
+                     "direct_reads=True. Leave `direct_reads` out, or name a "
+                     "directory on another disk.");
+  CHECK(store == nullptr);
+}
+
 }  // namespace
 }  // namespace tfctr
