@@ -126,7 +126,7 @@ class TieredStorage(Storage):
         in_ram, ssd_bytes = num_keys, 0
         if self._ssd is not None and self._ram_bytes is not None:
             in_ram = min(num_keys, self._ram_bytes // row_bytes)
-            # Segments are compacted when they are half stale.
+            # Rows are compacted when more than half of them are stale.
             ssd_bytes = 2 * (num_keys - in_ram) * row_bytes
         keys, rows = num_keys / _NUM_SHARDS, in_ram / _NUM_SHARDS
         shard_bytes = _index_bytes(keys) + _rows_bytes(rows, row_bytes, chunk_bytes)

@@ -37,14 +37,19 @@ void EmbeddingStore::StartFetch(int64_t s,
 
 Status EmbeddingStore::FinishFetch(std::vector<ShardFetch>* fetches,
                                    Executor* executor) {
-  std::vector<SsdTier::Read> reads;
-  for (ShardFetch& fetch : *fetches) {
-    std::move(fetch.reads.begin(), fetch.reads.end(),
-              std::back_inserter(reads));
-    fetch.reads.clear();
+  std::vector<Status> of_shard(fetches->size());
+  executor->ParallelFor(static_cast<int64_t>(fetches->size()), [&](int64_t s) {
+    const auto i = static_cast<size_t>(s);
+    of_shard[i] = ssd_->ReadCached(&(*fetches)[i].reads);
+  });
+  std::vector<SsdTier::Read> left;
+  for (size_t s = 0; s < fetches->size(); ++s) {
+    if (!of_shard[s].ok()) return of_shard[s];
+    std::vector<SsdTier::Read>& reads = (*fetches)[s].reads;
+    std::move(reads.begin(), reads.end(), std::back_inserter(left));
+    reads.clear();
   }
-  if (reads.empty()) return Status::Ok();
-  return ssd_->ReadAll(&reads, executor);
+  return ssd_->ReadAll(&left);
 }
 
 int64_t EmbeddingStore::PromoteAll(int64_t s, const ShardFetch& fetch,
@@ -196,6 +201,7 @@ bool EmbeddingStore::CompactShard(SsdTier* tier, int64_t s, bool any) {
   if (!tier->error().ok()) return false;
 
   constexpr int64_t kPagesAtOnce = 16;
+  constexpr int64_t kAhead = 8;
   const int64_t rows_at_once = kPagesAtOnce * layout.rows_per_page;
   const AlignedBytes pages(kPagesAtOnce * layout.page_bytes);
   for (int64_t first = 0; first < num_rows; first += rows_at_once) {
@@ -217,6 +223,9 @@ bool EmbeddingStore::CompactShard(SsdTier* tier, int64_t s, bool any) {
     }
     for (int64_t r = first; r < end; ++r) {
       if (closes_) return false;
+      if (r + kAhead < end && segment->is_live(r + kAhead)) {
+        shard(s).PrefetchRow(pages.data() + layout.InPages(r + kAhead - first));
+      }
       if (!segment->is_live(r)) continue;
       std::byte* row = pages.data() + layout.InPages(r - first);
       if (!shard(s).Relocate(row, tier->LocationOf(place, r))) return false;

@@ -105,6 +105,10 @@ class PosixFile final : public File {
     return Status::Ok();
   }
 
+  std::unique_ptr<MappedFile> Map(int64_t size) override {
+    return MappedFile::Map(descriptor_, size);
+  }
+
  private:
   // Some file systems (FUSE, old overlayfs) cannot tell what is cached.
   static std::atomic<bool> supports_nowait;

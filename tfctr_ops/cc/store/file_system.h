@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tfctr_ops/cc/store/mapped_file.h"
 #include "tfctr_ops/cc/store/status.h"
 
 namespace tfctr {
@@ -38,6 +39,9 @@ class File {
   // Returns when everything that was written would survive a power cut.
   virtual Status Sync() = 0;
   virtual Status Size(int64_t* size) = 0;
+  // The first `size` bytes as memory, some of them perhaps written later; null
+  // if that cannot be. It outlives the file.
+  virtual std::unique_ptr<MappedFile> Map(int64_t size) = 0;
 
  private:
   const std::string path_;

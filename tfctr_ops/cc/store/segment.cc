@@ -42,8 +42,7 @@ Segment::Segment(FileSystem* files, const SegmentLayout& layout,
       shard_(shard),
       usage_(std::move(usage)),
       file_(std::move(file)),
-      reserved_bytes_(layout.page_bytes),
-      live_(static_cast<size_t>((layout.capacity() + 63) / 64), 0) {}
+      reserved_bytes_(layout.page_bytes) {}
 
 Segment::~Segment() {
   // A file that cannot be removed is left for the next owner of the directory.
@@ -84,6 +83,8 @@ bool Segment::MakeRoom(int64_t spare) {
   auto fresh = std::make_shared<Chunk>(bytes);
   fresh->first_page = chunk * chunk_pages_;
   chunks_.push_back(std::move(fresh));
+  const int64_t rows = std::min(layout_.capacity(), (chunk + 1) * chunk_rows());
+  live_.resize(static_cast<size_t>((rows + 63) / 64), 0);
   return true;
 }
 
@@ -98,7 +99,10 @@ int64_t Segment::Add(const std::byte* row, int64_t cut, bool of_cut) {
   const int64_t number = num_rows_++;
   const uint64_t bit = uint64_t{1} << (number % 64);
   live_[static_cast<size_t>(number / 64)] |= bit;
-  if (of_cut) cut_live_[static_cast<size_t>(number / 64)] |= bit;
+  if (of_cut) {
+    cut_live_.resize(live_.size(), 0);
+    cut_live_[static_cast<size_t>(number / 64)] |= bit;
+  }
   ++num_live_;
   return number;
 }
@@ -134,6 +138,14 @@ bool Segment::CopyFromMemory(int64_t row, std::byte* to) const {
                   page * layout_.page_bytes + layout_.InPage(in_chunk),
               static_cast<size_t>(layout_.row_bytes));
   return true;
+}
+
+const std::byte* Segment::Mapped() {
+  if (!is_map_tried_) {
+    is_map_tried_ = true;
+    map_ = file_->Map(layout_.file_bytes());
+  }
+  return map_ == nullptr ? nullptr : map_->data();
 }
 
 void Segment::CopyPageFromMemory(int64_t page, std::byte* to) const {

@@ -127,6 +127,8 @@ class Segment {
   void CopyPageFromMemory(int64_t page, std::byte* to) const;
   // Copies the row if it is still in memory.
   bool CopyFromMemory(int64_t row, std::byte* to) const;
+  // The file as memory, or null; as long as the segment lives.
+  const std::byte* Mapped();
 
   // ------ From any thread:
 
@@ -182,6 +184,8 @@ class Segment {
   int64_t cut_ = 0;
   std::vector<uint64_t> cut_live_;              // Of cut_.
   std::vector<std::shared_ptr<Chunk>> chunks_;  // Null once seen as written.
+  bool is_map_tried_ = false;
+  std::unique_ptr<MappedFile> map_;
 };
 
 }  // namespace tfctr

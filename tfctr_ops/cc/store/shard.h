@@ -95,6 +95,10 @@ class Shard {
   // uses it now, not later.
   bool Promote(const DiskCopy& copy, bool used);
 
+  // Starts loading where the key of a row on disk is in the index.
+  void PrefetchRow(const std::byte* row) const {
+    index_.Prefetch(TagOf(*RowLayout::Header(const_cast<std::byte*>(row))));
+  }
   // Moves a live row of a segment that is given up. Returns false if there is
   // no room. REQUIRES: `row` is what is at `location`.
   bool Relocate(const std::byte* row, Location location);

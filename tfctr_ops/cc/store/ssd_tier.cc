@@ -40,6 +40,19 @@ int64_t ChunkPages(const SsdOptions& options, const SegmentLayout& layout,
   return std::max<int64_t>(1, bytes / layout.page_bytes);
 }
 
+// A segment is sealed when it has this share of the shard's live rows: the more
+// segments, the better the stalest of them; but each holds an open file.
+constexpr int64_t kSegmentsOfShard = 8;
+// Yet not before it has so many chunks.
+constexpr int64_t kMinChunks = 4;
+
+// Whether compaction of the segment is worth its cost, if there is need for it.
+// Since it may leave every segment a little less stale than that, the rows of a
+// shard are never more than twice its live ones for long.
+bool IsStale(const Segment& segment) {
+  return segment.num_live() * 4 < segment.num_rows() * 3;
+}
+
 // Whether the name is such as Open gives: tfctr-<number>-<number>.
 bool IsOurs(const std::string& name) {
   const size_t start = sizeof(kPrefix) - 1;
@@ -139,14 +152,14 @@ SsdTier::~SsdTier() {
   files_->RemoveTree(directory_);
 }
 
-bool SsdTier::OpenSegment(int64_t shard, int64_t spare) {
-  ShardSegments& own = shards_[static_cast<size_t>(shard)];
-  const bool is_new = own.free_places.empty();
-  const size_t place = is_new ? own.segments.size() : own.free_places.back();
+bool SsdTier::StartSegment(ShardSegments* own, int64_t shard, int64_t spare,
+                           OpenSegment* open) {
+  const bool is_new = own->free_places.empty();
+  const size_t place = is_new ? own->segments.size() : own->free_places.back();
   if ((static_cast<int64_t>(place) + 1) * layout_.capacity() >= kMaxLocations) {
     return false;
   }
-  for (const std::shared_ptr<Segment>& segment : own.segments) {
+  for (const std::shared_ptr<Segment>& segment : own->segments) {
     if (segment != nullptr) segment->ReleaseWritten();
   }
   const uint64_t number = next_number_++;
@@ -160,14 +173,18 @@ bool SsdTier::OpenSegment(int64_t shard, int64_t spare) {
   if (!status.ok()) SetError(std::move(status));
   if (segment == nullptr) return false;
   if (is_new) {
-    own.segments.push_back(segment);
+    own->segments.push_back(segment);
   } else {
-    own.segments[place] = segment;
-    own.free_places.pop_back();
+    own->segments[place] = segment;
+    own->free_places.pop_back();
   }
-  own.open = std::move(segment);
-  own.open_place = place;
+  *open = {std::move(segment), place};
   return true;
+}
+
+int64_t SsdTier::EnoughRows(const ShardSegments& own) const {
+  return std::max(kMinChunks * chunk_pages_ * layout_.rows_per_page,
+                  own.num_live / kSegmentsOfShard);
 }
 
 bool SsdTier::Append(int64_t shard, const std::byte* row, Purpose purpose,
@@ -176,26 +193,34 @@ bool SsdTier::Append(int64_t shard, const std::byte* row, Purpose purpose,
   ShardSegments& own = shards_[static_cast<size_t>(shard)];
   const bool compacts = purpose == Purpose::kCompaction;
   const int64_t spare = compacts ? 0 : spare_bytes_;
-  if ((own.open == nullptr && !OpenSegment(shard, spare)) ||
-      !own.open->MakeRoom(spare)) {
+  OpenSegment* open = &own.open[0];
+  // Where there is no room for another file, what moves goes to the one there.
+  if (compacts && (own.open[1].segment != nullptr ||
+                   StartSegment(&own, shard, spare, &own.open[1]))) {
+    open = &own.open[1];
+  }
+  if ((open->segment == nullptr && !StartSegment(&own, shard, spare, open)) ||
+      !open->segment->MakeRoom(spare)) {
     is_full_ = true;
     return false;
   }
-  const std::shared_ptr<Segment> segment = own.open;
+  const std::shared_ptr<Segment>& segment = open->segment;
   *location = LocationOf(
-      own.open_place, segment->Add(row, cut_, purpose == Purpose::kSnapshot));
+      open->place, segment->Add(row, cut_, purpose == Purpose::kSnapshot));
+  ++own.num_rows;
   ++own.num_live;
   if (purpose == Purpose::kSnapshot) ++rows_saved_;
   std::shared_ptr<Segment::Chunk> chunk = segment->TakeFullChunk();
-  if (segment->is_full()) {
-    segment->Seal();
-    own.open.reset();
+  if (chunk == nullptr) return true;
+  const std::shared_ptr<Segment> filled = segment;
+  if (filled->is_full() || (purpose != Purpose::kSnapshot &&
+                            filled->num_rows() >= EnoughRows(own))) {
+    filled->Seal();
+    open->segment.reset();
   }
   // Who evicts is the training itself; the others must not let it wait for the
   // writer with the lock held.
-  if (chunk != nullptr) {
-    HandOver(segment, std::move(chunk), purpose == Purpose::kEviction);
-  }
+  HandOver(filled, std::move(chunk), purpose == Purpose::kEviction);
   return true;
 }
 
@@ -259,10 +284,15 @@ void SsdTier::FinishWrites() {
 }
 
 void SsdTier::Seal(int64_t shard) {
-  ShardSegments& own = shards_[static_cast<size_t>(shard)];
-  if (own.open == nullptr) return;
-  const std::shared_ptr<Segment> segment = std::move(own.open);
-  own.open.reset();
+  for (OpenSegment& open : shards_[static_cast<size_t>(shard)].open) {
+    SealOpen(&open);
+  }
+}
+
+void SsdTier::SealOpen(OpenSegment* open) {
+  if (open->segment == nullptr) return;
+  const std::shared_ptr<Segment> segment = std::move(open->segment);
+  open->segment.reset();
   std::shared_ptr<Segment::Chunk> chunk = segment->Seal();
   if (chunk != nullptr) HandOver(segment, std::move(chunk), /*waits=*/false);
 }
@@ -274,18 +304,21 @@ void SsdTier::Drop(int64_t shard, Location location, Purpose purpose) {
   segment->ClearLive(location % layout_.capacity(), cut_,
                      purpose == Purpose::kSnapshot);
   --own.num_live;
-  if (segment->num_live() * 2 >= segment->num_rows()) return;
-  if (segment == own.open.get()) {
-    // An open segment is sealed early, or a small table would fill its large
-    // segment with stale rows.
-    if (segment->num_rows() < 2 * chunk_pages_ * layout_.rows_per_page) return;
-    Seal(shard);
+  for (OpenSegment& open : own.open) {
+    // An open segment with many stale rows is sealed, since only then it can be
+    // compacted.
+    if (segment == open.segment.get() && IsStale(*segment) &&
+        segment->num_rows() >=
+            kMinChunks * chunk_pages_ * layout_.rows_per_page) {
+      SealOpen(&open);
+    }
   }
-  if (segment->num_live() == 0) {
+  if (segment->num_live() == 0 && segment->is_sealed()) {
+    own.num_rows -= segment->num_rows();
     if (cut_ != 0) own.at_cut.push_back(own.segments[place]);
     own.segments[place].reset();
     own.free_places.push_back(place);
-  } else if (on_stale_ != nullptr) {
+  } else if (own.is_stale() && on_stale_ != nullptr) {
     on_stale_(shard);
   }
 }
@@ -324,15 +357,17 @@ std::shared_ptr<Segment> SsdTier::FindStale(int64_t shard, bool any,
                                             size_t* place) const {
   const ShardSegments& own = shards_[static_cast<size_t>(shard)];
   std::shared_ptr<Segment> best;
+  if (!any && !own.is_stale()) return best;
   for (size_t p = 0; p < own.segments.size(); ++p) {
     const std::shared_ptr<Segment>& segment = own.segments[p];
     if (segment == nullptr || !segment->is_sealed() || !segment->is_written()) {
       continue;
     }
-    const bool is_stale = any ? segment->num_live() < segment->num_rows()
-                              : segment->num_live() * 2 < segment->num_rows();
-    if (!is_stale) continue;
-    if (best == nullptr || segment->num_live() < best->num_live()) {
+    if (any ? segment->num_live() == segment->num_rows() : !IsStale(*segment)) {
+      continue;
+    }
+    if (best == nullptr || segment->num_live() * best->num_rows() <
+                               best->num_live() * segment->num_rows()) {
       best = segment;
       *place = p;
     }

@@ -1,10 +1,16 @@
 // SsdTier: the rows of one store that have no place in memory, on disk.
 //
-// Each shard appends to a segment of its own; full chunks of it are written by
+// Each shard appends to segments of its own; full chunks of them are written by
 // a background thread. A row is addressed by its location, a number within its
 // shard that never changes; a newer copy of a key is a new row elsewhere, and
-// the old one is dropped. Where live rows of a sealed segment are fewer than
-// half, the store compacts it: it moves them and drops the file.
+// the old one is dropped. Where fewer than half of a shard's rows are live, the
+// store compacts its stalest segment: it moves the live ones and drops the
+// file.
+//
+// Rows that leave memory and rows that are moved go to different segments. The
+// former are used now and then, and most of their copies are stale soon; the
+// latter outlasted that. So the stalest segment has few rows to move, and rows
+// used about as often lie together.
 //
 // The directory is scratch space of one process: it holds nothing that survives
 // the store. Snapshots do.
@@ -23,7 +29,6 @@
 #include <vector>
 
 #include "tfctr_ops/cc/store/background_thread.h"
-#include "tfctr_ops/cc/store/executor.h"
 #include "tfctr_ops/cc/store/file_system.h"
 #include "tfctr_ops/cc/store/segment.h"
 #include "tfctr_ops/cc/store/segment_format.h"
@@ -78,9 +83,10 @@ class SsdTier {
 
   // A row to be read, with the segment that holds it kept alive.
   struct Read {
-    std::shared_ptr<Segment> segment;  // Null once it is read.
+    std::shared_ptr<Segment> segment;  // Null if it was in memory.
     int64_t offset;                    // In its file.
     std::byte* to;                     // row_bytes.
+    const std::byte* mapped;           // The row in the file; may be null.
   };
   // Reads the row at once if it is in memory.
   Read Prepare(int64_t shard, Location location, std::byte* to) const;
@@ -109,12 +115,12 @@ class SsdTier {
     return place < all.size() && all[place] != nullptr ? all[place]->number()
                                                        : 0;
   }
-  // A sealed and written segment that is to be compacted, or null: the one with
-  // the least live rows, of those where they are fewer than half; with `any`,
-  // of all.
+  // The segment that is to be compacted, or null: of those that are sealed and
+  // written, the one with the smallest share of live rows, if more than half of
+  // the shard's rows are stale; with `any`, if it has a stale row at all.
   std::shared_ptr<Segment> FindStale(int64_t shard, bool any,
                                      size_t* place) const;
-  // The open segment takes no more rows; what it holds is being written.
+  // The open segments take no more rows; what they hold is being written.
   void Seal(int64_t shard);
 
   // From here on, segments remember which rows are current at this moment, and
@@ -133,8 +139,12 @@ class SsdTier {
 
   // ------ From any thread:
 
+  // Reads and checks those rows that the system has in memory, and takes them
+  // out of `reads`. Only the others are worth the many threads that wait for a
+  // disk. REQUIRES, here and below: no segment is null.
+  Status ReadCached(std::vector<Read>* reads);
   // Reads and checks all rows, many at a time.
-  Status ReadAll(std::vector<Read>* reads, Executor* executor);
+  Status ReadAll(std::vector<Read>* reads);
   // Reads pages of a segment that are in the file, in one go, and checks them.
   Status ReadPages(Segment* segment, int64_t first_page, int64_t num_pages,
                    std::byte* to) const;
@@ -167,17 +177,26 @@ class SsdTier {
   int64_t limit_bytes() const { return usage_->limit_bytes(); }
   int64_t used_bytes() const { return usage_->used_bytes(); }
   int64_t rows_read() const { return rows_read_.load(); }
+  // Whether the page cache had nearly all rows that were read lately.
+  bool is_warm() const { return is_warm_.load(); }
   int64_t rows_written() const { return rows_written_.load(); }
   // Appended for snapshots.
   int64_t rows_saved() const { return rows_saved_.load(); }
 
  private:
+  struct OpenSegment {
+    std::shared_ptr<Segment> segment;  // Null if there is none.
+    size_t place = 0;
+  };
   struct ShardSegments {
     std::vector<std::shared_ptr<Segment>> segments;  // By place.
     std::vector<size_t> free_places;
-    std::shared_ptr<Segment> open;  // Takes rows; null if there is none.
-    size_t open_place = 0;
+    // Those that take rows: what leaves memory, and what is moved.
+    OpenSegment open[2];
+    int64_t num_rows = 0;
     int64_t num_live = 0;
+    // Whether it is time to compact.
+    bool is_stale() const { return num_rows > 2 * num_live; }
     // All there were at the cut, and those dropped since.
     std::vector<std::shared_ptr<Segment>> at_cut;
   };
@@ -185,11 +204,23 @@ class SsdTier {
   SsdTier(const SsdOptions& options, const RowLayout& rows, int64_t num_shards,
           std::string directory, std::unique_ptr<FileLock> lock);
 
-  bool OpenSegment(int64_t shard, int64_t spare);
+  // Makes a segment; false if there is no room.
+  bool StartSegment(ShardSegments* own, int64_t shard, int64_t spare,
+                    OpenSegment* open);
+  // How many rows a segment takes before it is sealed.
+  int64_t EnoughRows(const ShardSegments& own) const;
+  void SealOpen(OpenSegment* open);
   int64_t MaxPendingBytes() const;
   void HandOver(const std::shared_ptr<Segment>& segment,
                 std::shared_ptr<Segment::Chunk> chunk, bool waits);
   Status CheckRead(const Read& read, std::byte* row) const;
+  // Copies the rows of files that are memory, and takes them out of `reads`.
+  Status CopyMapped(std::vector<Read>* reads);
+  // Notes that `n` rows were looked for in the page cache, of which `num_waits`
+  // were not there.
+  void NoteCached(int64_t n, int64_t num_waits);
+  // Of the rows from `begin` on that are read in one go.
+  size_t EndOfRun(const std::vector<Read>& reads, size_t begin) const;
   // Reads the rows [begin, end) of `reads`, neighbours in one go.
   Status ReadRun(const std::vector<Read>& reads, size_t begin, size_t end,
                  bool only_cached, bool* done) const;
@@ -211,6 +242,11 @@ class SsdTier {
   std::atomic<uint64_t> next_number_{1};
   std::atomic<bool> is_full_{false};
   std::atomic<bool> has_error_{false};
+  // Whether the page cache has nearly all that is read. Else maps are not used:
+  // a thread that waits for a page does not do anything else.
+  std::atomic<bool> is_warm_{true};
+  std::atomic<int64_t> rows_tried_{0};  // Lately; see NoteCached.
+  std::atomic<int64_t> rows_waited_{0};
   std::atomic<int64_t> rows_read_{0};
   std::atomic<int64_t> rows_written_{0};
   std::atomic<int64_t> rows_saved_{0};

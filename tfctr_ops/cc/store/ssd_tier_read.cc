@@ -13,8 +13,17 @@ namespace {
 // Rows closer than this are read together, up to this much at once.
 constexpr int64_t kMaxGap = 2048;
 constexpr int64_t kMaxRun = int64_t{64} << 10;
-// Runs of cached rows that a thread reads in one task.
-constexpr int64_t kRunsAtOnce = 64;
+// A thread that waits for one page could have read about so many rows from the
+// page cache.
+constexpr int64_t kRowsPerWait = 64;
+
+void SortByPlace(std::vector<SsdTier::Read>* reads) {
+  std::sort(reads->begin(), reads->end(),
+            [](const SsdTier::Read& a, const SsdTier::Read& b) {
+              const uint64_t x = a.segment->number(), y = b.segment->number();
+              return x != y ? x < y : a.offset < b.offset;
+            });
+}
 
 }  // namespace
 
@@ -24,8 +33,10 @@ SsdTier::Read SsdTier::Prepare(int64_t shard, Location location,
   const std::shared_ptr<Segment>& segment =
       own.segments[static_cast<size_t>(location / layout_.capacity())];
   const int64_t row = location % layout_.capacity();
-  if (segment->CopyFromMemory(row, to)) return {nullptr, 0, to};
-  return {segment, layout_.RowOffset(row), to};
+  if (segment->CopyFromMemory(row, to)) return {nullptr, 0, to, nullptr};
+  const int64_t offset = layout_.RowOffset(row);
+  const std::byte* file = direct_reads_ ? nullptr : segment->Mapped();
+  return {segment, offset, to, file == nullptr ? nullptr : file + offset};
 }
 
 Status SsdTier::CheckRead(const Read& read, std::byte* row) const {
@@ -75,66 +86,119 @@ Status SsdTier::ReadRun(const std::vector<Read>& reads, size_t begin,
   return Status::Ok();
 }
 
-Status SsdTier::ReadAll(std::vector<Read>* reads, Executor* executor) {
-  const auto end =
-      std::remove_if(reads->begin(), reads->end(),
-                     [](const Read& read) { return read.segment == nullptr; });
-  reads->erase(end, reads->end());
-  if (reads->empty()) return Status::Ok();
-  std::sort(reads->begin(), reads->end(), [](const Read& a, const Read& b) {
-    const uint64_t x = a.segment->number(), y = b.segment->number();
-    return x != y ? x < y : a.offset < b.offset;
-  });
-  std::vector<size_t> starts;
-  for (size_t i = 0; i < reads->size(); ++i) {
-    const Read& read = (*reads)[i];
-    if (i > 0) {
-      const Read& before = (*reads)[i - 1];
-      const Read& first = (*reads)[starts.back()];
-      if (read.segment == before.segment &&
-          read.offset <= before.offset + layout_.row_bytes + kMaxGap &&
-          read.offset - first.offset < kMaxRun) {
-        continue;
-      }
+size_t SsdTier::EndOfRun(const std::vector<Read>& reads, size_t begin) const {
+  size_t end = begin + 1;
+  while (end < reads.size() && reads[end].segment == reads[begin].segment &&
+         reads[end].offset <=
+             reads[end - 1].offset + layout_.row_bytes + kMaxGap &&
+         reads[end].offset - reads[begin].offset < kMaxRun) {
+    ++end;
+  }
+  return end;
+}
+
+Status SsdTier::CopyMapped(std::vector<Read>* reads) {
+  const auto is_mapped = [](const Read& read) {
+    return read.mapped != nullptr;
+  };
+  const auto end = std::partition(reads->begin(), reads->end(), is_mapped);
+  const auto n = static_cast<int64_t>(end - reads->begin());
+  if (n == 0) return Status::Ok();
+  struct Copies {
+    const Read* reads;
+    int64_t n;
+    int64_t row_bytes;
+  } copies = {reads->data(), n, layout_.row_bytes};
+  const int64_t faults_before = MajorFaults();
+  const bool all_copied = RunGuarded(
+      [](void* argument) {
+        constexpr int64_t kAhead = 8;
+        const Copies& all = *static_cast<Copies*>(argument);
+        for (int64_t i = 0; i < all.n; ++i) {
+          if (i + kAhead < all.n) {
+            RowLayout::Prefetch(all.reads[i + kAhead].mapped, all.row_bytes);
+          }
+          std::memcpy(all.reads[i].to, all.reads[i].mapped,
+                      static_cast<size_t>(all.row_bytes));
+        }
+      },
+      &copies);
+  const int64_t faults = MajorFaults() - faults_before;
+  NoteCached(n, faults);
+  // What failed is read once more, by calls that tell what is wrong.
+  if (!all_copied) return Status::Ok();
+  for (int64_t i = 0; i < n; ++i) {
+    const Read& read = (*reads)[static_cast<size_t>(i)];
+    Status status = CheckRead(read, read.to);
+    if (!status.ok()) return status;
+  }
+  rows_read_ += n;
+  reads->erase(reads->begin(), end);
+  return Status::Ok();
+}
+
+void SsdTier::NoteCached(int64_t n, int64_t num_waits) {
+  constexpr int64_t kEnough = int64_t{1} << 16;
+  constexpr int64_t kFewWaits = 16;
+  const int64_t waits = rows_waited_ += num_waits;
+  const int64_t tried = rows_tried_ += n;
+  if ((waits - kFewWaits) * kRowsPerWait > tried) is_warm_ = false;
+  if (tried < kEnough) return;
+  is_warm_ = waits * kRowsPerWait < tried;
+  rows_waited_ = 0;
+  rows_tried_ = 0;
+}
+
+Status SsdTier::ReadCached(std::vector<Read>* reads) {
+  if (direct_reads_ || reads->empty()) return Status::Ok();
+  if (is_warm_) {
+    Status status = CopyMapped(reads);
+    if (!status.ok() || reads->empty()) return status;
+  }
+  SortByPlace(reads);
+  size_t num_left = 0;
+  for (size_t begin = 0, end; begin < reads->size(); begin = end) {
+    end = EndOfRun(*reads, begin);
+    bool done = false;
+    Status status = ReadRun(*reads, begin, end, /*only_cached=*/true, &done);
+    if (!status.ok()) return status;
+    if (done) {
+      rows_read_ += static_cast<int64_t>(end - begin);
+      continue;
     }
-    starts.push_back(i);
+    for (size_t i = begin; i < end; ++i) {
+      // Moved onto itself, a segment would be gone.
+      if (num_left != i) (*reads)[num_left] = std::move((*reads)[i]);
+      ++num_left;
+    }
+  }
+  NoteCached(static_cast<int64_t>(reads->size()),
+             static_cast<int64_t>(num_left));
+  reads->resize(num_left);
+  return Status::Ok();
+}
+
+Status SsdTier::ReadAll(std::vector<Read>* reads) {
+  if (reads->empty()) return Status::Ok();
+  SortByPlace(reads);
+  std::vector<size_t> starts;
+  for (size_t begin = 0; begin < reads->size();
+       begin = EndOfRun(*reads, begin)) {
+    starts.push_back(begin);
   }
   const auto num_runs = static_cast<int64_t>(starts.size());
   starts.push_back(reads->size());
-
   std::mutex mutex;
   Status first_error;
-  const auto read_run = [&](int64_t run, bool only_cached) {
-    bool done = false;
+  IoPool::Shared()->ParallelFor(num_runs, [&](int64_t run) {
     const auto r = static_cast<size_t>(run);
-    Status status =
-        ReadRun(*reads, starts[r], starts[r + 1], only_cached, &done);
-    if (!status.ok()) {
-      std::lock_guard<std::mutex> lock(mutex);
-      if (first_error.ok()) first_error = std::move(status);
-    }
-    return done;
-  };
-  // What the system has in memory is read at once on the caller's threads; only
-  // the rest is worth the many threads that wait for a disk.
-  std::vector<uint8_t> done(static_cast<size_t>(num_runs), 0);
-  if (!direct_reads_) {
-    const int64_t num_tasks = (num_runs + kRunsAtOnce - 1) / kRunsAtOnce;
-    executor->ParallelFor(num_tasks, [&](int64_t task) {
-      const int64_t limit = std::min(num_runs, (task + 1) * kRunsAtOnce);
-      for (int64_t run = task * kRunsAtOnce; run < limit; ++run) {
-        done[static_cast<size_t>(run)] = read_run(run, /*only_cached=*/true);
-      }
-    });
-  }
-  std::vector<int64_t> left;
-  for (int64_t run = 0; run < num_runs; ++run) {
-    if (!done[static_cast<size_t>(run)]) left.push_back(run);
-  }
-  IoPool::Shared()->ParallelFor(
-      static_cast<int64_t>(left.size()), [&](int64_t i) {
-        read_run(left[static_cast<size_t>(i)], /*only_cached=*/false);
-      });
+    bool done = false;
+    Status status = ReadRun(*reads, starts[r], starts[r + 1],
+                            /*only_cached=*/false, &done);
+    if (status.ok()) return;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (first_error.ok()) first_error = std::move(status);
+  });
   rows_read_ += static_cast<int64_t>(reads->size());
   return first_error;
 }
