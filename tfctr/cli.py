@@ -8,7 +8,9 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-BENCHES = ("step", "scale", "grow", "fit")
+BENCHES = ("step", "scale", "grow", "fit", "ssd", "snapshot")
+# Those that write gigabytes to a disk.
+DISK_BENCHES = ("ssd", "snapshot")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,6 +62,11 @@ def _parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="measure, beside the peers")
     bench.add_argument("what", choices=BENCHES)
     bench.add_argument("--json", metavar="FILE", help="write the results there")
+    bench.add_argument(
+        "--directory",
+        metavar="DIR",
+        help="of ssd and snapshot: on the disk to measure; the current one by default",
+    )
     bench.set_defaults(run=_bench)
     return parser
 
@@ -95,7 +102,16 @@ def _inspect(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     bench = importlib.import_module(f"tfctr.bench.{options.what}")
     _check_json(options.json)
-    result = bench.run()
+    place = {}
+    if options.what in DISK_BENCHES:
+        place = {"directory": options.directory}
+    elif options.directory is not None:
+        raise ValueError(
+            f"--directory goes with the benchmarks {' and '.join(DISK_BENCHES)}, which "
+            f"write to a disk. Received: {options.what} --directory "
+            f"{options.directory}. Leave it out."
+        )
+    result = bench.run(**place)
     print(bench.table(result))
     _write_json(options.json, result)
     return 0

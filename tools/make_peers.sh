@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Makes the environments of the systems that benchmarks compare with:
 #
-#   .venv-peers      CPU builds of PyTorch, FBGEMM and TorchRec
-#   .venv-peers-tf   DeepCTR and the TensorFlow it needs
+#   .venv-peers          CPU builds of PyTorch, FBGEMM and TorchRec
+#   .venv-peers-tf       DeepCTR and the TensorFlow it needs
+#   .venv-peers-rocksdb  RocksDB
 #
 # What is ready already is left alone, so running this again takes no time.
 set -euo pipefail
@@ -47,6 +48,12 @@ if command -v flock > /dev/null; then
   flock --nonblock 9 || { echo "Waiting for another make peers" && flock 9; }
 fi
 
+if ! is_ready .venv-peers-rocksdb peers-rocksdb.txt; then
+  make_environment .venv-peers-rocksdb
+  install .venv-peers-rocksdb --requirement $lists/peers-rocksdb.txt
+  key_of peers-rocksdb.txt > .venv-peers-rocksdb/.tfctr-peers
+fi
+
 torch_lists=(peers-torch.txt peers-torchrec.txt)
 if ! is_ready .venv-peers "${torch_lists[@]}"; then
   make_environment .venv-peers
@@ -69,4 +76,4 @@ if ! is_ready .venv-peers-tf peers-tensorflow.txt; then
   key_of peers-tensorflow.txt > .venv-peers-tf/.tfctr-peers
 fi
 
-echo "The peers are ready: .venv-peers, .venv-peers-tf"
+echo "The peers are ready: .venv-peers, .venv-peers-tf, .venv-peers-rocksdb"

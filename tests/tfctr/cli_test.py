@@ -182,6 +182,21 @@ def test_json_that_cannot_be_written_is_refused_before_the_work(
     assert_refused([*command, "--json", path], message, capsys)
 
 
+def test_a_directory_goes_with_what_measures_a_disk(tmp_path, capsys):
+    message = (
+        "--directory goes with the benchmarks ssd and snapshot, which write to a disk. "
+        f"Received: grow --directory {tmp_path}. Leave it out."
+    )
+    assert_refused(["bench", "grow", "--directory", str(tmp_path)], message, capsys)
+
+
+@pytest.mark.parametrize("what", ["ssd", "snapshot"])
+def test_a_disk_that_cannot_be_measured_is_refused(what, tmp_path, capsys):
+    message = f"Received: --directory {tmp_path}/none."
+    command = ["bench", what, "--directory", f"{tmp_path}/none"]
+    assert_refused(command, message, capsys)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -69,7 +69,7 @@ class Session:
         for worker in workers:
             reason = result.failures.get(worker.system.name)
             if reason is not None:
-                if worker.system.name == "tfctr":
+                if worker.system.is_ours:
                     raise WorkerFailed(reason)
                 self._note_absence(worker.system, reason, None)
         self._note_versions(result.versions)

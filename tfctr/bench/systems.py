@@ -65,6 +65,11 @@ class System:
     worker: str
     interpreter: Interpreter
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is tfctr, without which there is no result."""
+        return self.name.startswith("tfctr")
+
 
 def own_interpreter(alone: bool = True) -> Interpreter:
     """This interpreter; without `alone`, with tfctr in it."""
@@ -121,8 +126,14 @@ def tf_variable() -> System:
     return System("tf_variable", "tf_variable", own_interpreter().with_huge_pages())
 
 
-def tfctr(worker: str) -> System:
-    return System("tfctr", worker, own_interpreter(alone=False))
+def rocksdb() -> System:
+    home = peers_interpreter(".venv-peers-rocksdb", "rocksdict").with_huge_pages()
+    return System("rocksdb", "read_rocksdb", home)
+
+
+def tfctr(worker: str, name: str = "tfctr") -> System:
+    """Ours; where several of them are measured, each has a `name` that says how."""
+    return System(name, worker, own_interpreter(alone=False))
 
 
 def tfra(worker: str) -> System:

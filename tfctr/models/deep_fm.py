@@ -18,8 +18,9 @@ class DeepFM(keras.Model):
 
         p = sigmoid(bias + Σ w_i + Σ_{i<j} <v_i, v_j> + dense part + MLP([v_1, ...]))
 
-    Every id has a weight `w` and a vector `v`, in two tables of widths 1 and `dim`. The
-    factorization machine and the MLP share the vectors.
+    Every id has a vector `v` and a weight `w`, side by side in one row `[v | w]` of width
+    `dim + 1`, so that it is looked up once. The factorization machine and the MLP share
+    the vectors.
 
     Args:
         features: `Feature`s of the inputs.
@@ -35,7 +36,7 @@ class DeepFM(keras.Model):
         Float tensor of shape `(batch, 1)`, probabilities.
 
     Raises:
-        ValueError: If no feature holds ids, or two have one name.
+        ValueError: If no feature holds ids, two have one name, or `dim` is not positive.
 
     Example:
 
@@ -63,6 +64,8 @@ class DeepFM(keras.Model):
                 "`features` must have a name each, which no other has. Received: "
                 f"features={[feature.name for feature in features]}."
             )
+        if dim < 1:
+            raise ValueError(f"`dim` must be a positive integer. Received: dim={dim}.")
         id_features = [feature for feature in features if not feature.is_dense]
         if not id_features:
             raise ValueError(
@@ -70,13 +73,11 @@ class DeepFM(keras.Model):
                 f"features={[feature.name for feature in features]}, all dense."
             )
         ids = {feature.name: inputs[feature.name] for feature in id_features}
-        # (batch, fields, 1) and (batch, fields, dim)
-        weights = StackFields(name="weight_fields")(
-            vectors.layer("linear", id_features, 1)(ids)
+        rows = StackFields(name="fields")(
+            vectors.layer("vectors", id_features, dim + 1)(ids)
         )
-        fields = StackFields(name="vector_fields")(
-            vectors.layer("vectors", id_features, dim)(ids)
-        )
+        # (batch, fields, dim) and (batch, fields, 1)
+        fields, weights = keras.ops.split(rows, [dim], axis=-1)
         logits = [
             keras.ops.sum(weights, axis=1),
             FactorizationMachine(name="factorization_machine")(fields),

@@ -5,7 +5,7 @@ import pytest
 
 from tfctr.bench import grow
 from tfctr.bench.rounds import Measurement
-from tfctr.bench.workers.new_keys import new_keys
+from tfctr.bench.workers.new_keys import new_keys, shuffled_batches
 
 
 def test_payload_is_key_weights_and_slot():
@@ -17,6 +17,15 @@ def test_new_keys_are_all_different_and_spread_over_int64():
     assert keys.dtype == np.int64
     assert np.unique(keys).size == keys.size
     assert (keys < 0).mean() == pytest.approx(0.5, abs=0.01)
+
+
+def test_shuffled_batches_hold_no_key_twice():
+    batches = shuffled_batches(1050, 100)
+    assert batches.shape == (10, 100)
+    keys = new_keys(1050)
+    assert np.unique(batches).size == 1000
+    assert np.isin(batches, keys).all()
+    assert not (batches.ravel() == keys[:1000]).all()
 
 
 def test_row_holds_the_stall_and_the_memory():

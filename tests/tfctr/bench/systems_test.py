@@ -33,6 +33,13 @@ def test_peers_are_missing_until_their_package_has_arrived(tmp_path, monkeypatch
     assert systems.fbgemm().interpreter.remedy == "make peers"
 
 
+def test_ours_are_known_by_their_name_whatever_they_measure():
+    for name in ("tfctr", "tfctr_ssd"):
+        assert systems.tfctr("train_tfctr", name).is_ours
+    assert not systems.rocksdb().is_ours
+    assert systems.rocksdb().interpreter.remedy == "make peers"
+
+
 def test_workers_do_not_inherit_what_changes_python(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     monkeypatch.setenv("OMP_NUM_THREADS", "64")

@@ -23,8 +23,8 @@ def mean(rows):
     return np.mean(rows, axis=0) if len(rows) else 0.0
 
 
-def vectors_of(layer, feature, ids):
-    """The fields of one feature, `(fields, dim)`, for one example's ids."""
+def rows_of(layer, feature, ids):
+    """The fields of one feature, `(fields, dim + 1)`, for one example's ids."""
 
     def read(ids, feature_name):
         return layer.read_rows(tf.constant(ids), feature_name).numpy().astype(float)
@@ -42,19 +42,17 @@ def probability(model, features, example):
     """The formula in the docstring of `DeepFM`, for one example, in float64."""
     # The order of the fields matters to the MLP: by name.
     by_name = sorted(features, key=lambda feature: feature.name)
-    weights, vectors = (
-        [
-            vector
-            for feature in by_name
-            if not feature.is_dense
-            for vector in vectors_of(layer, feature, example[feature.name])
-        ]
-        for layer in (model.get_layer("linear"), model.get_layer("vectors"))
-    )
+    rows = [
+        row
+        for feature in by_name
+        if not feature.is_dense
+        for row in rows_of(model.get_layer("vectors"), feature, example[feature.name])
+    ]
+    weights, vectors = [row[DIM] for row in rows], [row[:DIM] for row in rows]
     numbers = np.array(
         [x for f in features if f.is_dense for x in np.atleast_1d(example[f.name])]
     )
-    logit = sum(weight.item() for weight in weights)
+    logit = sum(weights)
     logit += sum(v @ w for v, w in itertools.combinations(vectors, 2))
     hidden = np.concatenate([*vectors, numbers])
     for index in range(len(model.hidden_units)):
@@ -140,21 +138,16 @@ def test_a_step_of_training_moves_weights_and_vectors_by_their_gradients():
     model.get_layer("deep_logit").set_weights(weights)
     model.compile(keras.optimizers.SGD(0.0), "binary_crossentropy", run_eagerly=True)
     ids, label = np.array([[7, 8]]), np.array([[1.0]])
-    linear, vectors = model.get_layer("linear"), model.get_layer("vectors")
-    w, v = (
-        layer({"ids": ids}, training=True)["ids"].numpy()[0]
-        for layer in (linear, vectors)
-    )
+    layer = model.get_layer("vectors")
+    rows = layer({"ids": ids}, training=True)["ids"].numpy()[0]
+    v, w = rows[:, :DIM], rows[:, DIM]
     error = sigmoid(0.25 + w.sum() + v[0] @ v[1]) - 1.0
     model.train_on_batch({"ids": ids}, label)
     for column, other in ((0, 1), (1, 0)):
-        new_w, new_v = (
-            layer.read_rows(ids[0, column : column + 1], f"ids/{column}").numpy()[0]
-            for layer in (linear, vectors)
-        )
-        np.testing.assert_allclose(new_w, w[column] - 0.5 * error, rtol=1e-5)
+        row = layer.read_rows(ids[0, column : column + 1], f"ids/{column}").numpy()[0]
+        np.testing.assert_allclose(row[DIM], w[column] - 0.5 * error, rtol=1e-5)
         expected = v[column] - 0.5 * error * v[other]
-        np.testing.assert_allclose(new_v, expected, rtol=1e-5)
+        np.testing.assert_allclose(row[:DIM], expected, rtol=1e-5)
 
 
 def test_dropout_is_for_training_alone(features, examples):
@@ -168,14 +161,11 @@ def test_dropout_is_for_training_alone(features, examples):
     assert (first != second).any()
 
 
-def test_there_are_two_tables_of_widths_one_and_dim(features):
+def test_an_id_is_looked_up_once(features):
     model = DeepFM(features, DynamicTables("sgd"), DIM)
-    linear, vectors = model.get_layer("linear"), model.get_layer("vectors")
-    found = [layer for layer in model.layers if isinstance(layer, DynamicEmbedding)]
-    assert {layer.name for layer in found} == {"linear", "vectors"}
-    for layer, dim in ((linear, 1), (vectors, DIM)):
-        assert layer.tables.keys() == {layer.name}
-        assert {config.table.dim for config in layer.features.values()} == {dim}
+    (layer,) = [x for x in model.layers if isinstance(x, DynamicEmbedding)]
+    assert layer.tables.keys() == {"vectors"}
+    assert {config.table.dim for config in layer.features.values()} == {DIM + 1}
 
 
 def test_static_and_dynamic_models_have_the_same_dense_weights(features):
@@ -204,3 +194,9 @@ def test_two_features_of_one_name_are_refused():
     features = [Feature(n, "int64") for n in ("user", "age", "user")]
     with pytest.raises(ValueError, match=re.escape(message)):
         DeepFM(features, DynamicTables("sgd"))
+
+
+def test_a_width_of_vectors_is_needed():
+    message = "`dim` must be a positive integer. Received: dim=0."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        DeepFM([Feature("user", "int64")], DynamicTables("sgd"), dim=0)

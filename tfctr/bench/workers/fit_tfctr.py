@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_layers import Storage
 from tfctr.bench.workers import deep_fm
 from tfctr.bench.workers.loop import Cases, Step
 from tfctr.bench.workers.options import Case, Options
@@ -18,14 +19,16 @@ from tfctr.models import DeepFM, DynamicTables
 from tfctr_ops import SparseOptimizer
 
 
-def make_model(workload: Workload, optimizer: str) -> keras.Model:
+def make_model(
+    workload: Workload, optimizer: str, storage: Storage | None = None
+) -> keras.Model:
     rule = SparseOptimizer(optimizer, learning_rate=LEARNING_RATES[optimizer])
     model = DeepFM(
         [
             Feature("ids", "int64", width=workload.num_fields),
             Feature("dense", "float32", width=deep_fm.NUM_DENSE),
         ],
-        DynamicTables(rule),
+        DynamicTables(rule, storage),
         dim=workload.dim,
         hidden_units=deep_fm.HIDDEN_UNITS,
     )

@@ -32,11 +32,18 @@ def open_cases(options: Options) -> Cases:
         train(tf.constant(keys[i]), gradient)
         done.append(i)
 
+    def forecast(num_keys: int) -> int:
+        return layer.forecast(num_keys)["grow"].ram_bytes
+
     def facts() -> dict[str, Any]:
+        num_keys = len(done) * batch_size
         return {
-            "keys": len(done) * batch_size,
+            "keys": num_keys,
             "bytes_at_rest": memory.resident_bytes() - before,
             "bytes_at_peak": memory.peak_resident_bytes() - before,
+            "table_bytes": layer.stats()["grow"]["memory_bytes"],
+            "forecast_bytes": forecast(num_keys),
+            "forecast_bytes_at_100m": forecast(100_000_000),
         }
 
     return Cases(

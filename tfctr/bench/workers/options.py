@@ -3,7 +3,7 @@
 Only NumPy and the standard library: the peers' interpreters import this module too.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tfctr.bench.workload import Workload
@@ -33,11 +33,15 @@ class Options:
     Args:
         workloads: Maps a label to the workload it stands for.
         optimizers: Names of the sparse optimizers to measure on each workload.
-        kinds: Subset of `("sparse", "whole")`: embeddings alone (lookup, backward,
-            update), and one training step of a whole model.
+        kinds: What to time of each: `"sparse"`, embeddings alone (lookup, backward,
+            update); `"whole"`, one training step of a whole model; or what else the
+            worker says that it knows.
         threads: Integer. Threads the system may use.
         batches_per_step: Integer. Batches that one timed step trains on.
-        steps: Integer. Steps the worker will be asked for; 0 when that is open.
+        steps: Integer. Steps of each case that the worker will be asked for; 0 when
+            that is open.
+        storage: Arguments of `TieredStorage`; empty when all is in memory. A peer finds
+            under `"ssd"` the directory to keep its files in.
     """
 
     workloads: dict[str, Workload]
@@ -46,6 +50,7 @@ class Options:
     threads: int = 2
     batches_per_step: int = 1
     steps: int = 0
+    storage: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

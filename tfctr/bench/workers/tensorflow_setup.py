@@ -6,10 +6,10 @@ import tensorflow as tf
 from tfctr.bench.workload import Workload
 
 
-def limit_threads(threads: int) -> None:
+def limit_threads(threads: int, ops_at_once: int = 1) -> None:
     """Gives TensorFlow this many threads inside an op, and one op at a time."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(ops_at_once)
     tf.random.set_seed(0)
 
 
