@@ -10,21 +10,31 @@ if keras.backend.backend() != "tensorflow":
     )
 
 # ruff: noqa: E402  The check comes first: without the backend nothing below works.
+from keras_layers.admission import (
+    BloomAdmission,
+    CountAdmission,
+    ProbabilityAdmission,
+)
 from keras_layers.cross_network import CrossNetwork
 from keras_layers.dot_interaction import DotInteraction
 from keras_layers.dynamic_embedding import DynamicEmbedding
+from keras_layers.expiry import Expiry
 from keras_layers.factorization_machine import FactorizationMachine
 from keras_layers.storage.storage import Forecast, Storage, Table
 from keras_layers.storage.tiered_storage import TieredStorage
 from keras_layers.table_config import FeatureConfig, TableConfig
 
 __all__ = [
+    "BloomAdmission",
+    "CountAdmission",
     "CrossNetwork",
     "DotInteraction",
     "DynamicEmbedding",
+    "Expiry",
     "FactorizationMachine",
     "FeatureConfig",
     "Forecast",
+    "ProbabilityAdmission",
     "Storage",
     "Table",
     "TableConfig",

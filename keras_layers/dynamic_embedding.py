@@ -276,6 +276,21 @@ class DynamicEmbedding(keras.layers.Layer):
             )
         group.table.write(keys.ids, keys.features, vectors)
 
+    def expire(self) -> int:
+        """Removes rows now, by the `Expiry` of each table, and returns how many.
+
+        Raises:
+            ValueError: If no table has one, or the layer is not built.
+        """
+        groups = [group for group in self._groups if group.config.expiry is not None]
+        if not groups:
+            raise ValueError(
+                f"Layer '{self.name}' expects a built table with a rule of expiry. "
+                f"Received: the tables {list(self.tables)}, none with one. Give them "
+                "TableConfig(expiry=Expiry(...)), and call the layer once."
+            )
+        return sum(group.table.expire() for group in groups)
+
     def export(self, batch_size: int) -> Iterator[tuple[str, Any, Any]]:
         """Yields feature name, ids `(n,)` and vectors `(n, dim)` of all known ids."""
         for group in self._groups:

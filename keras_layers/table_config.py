@@ -7,6 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_layers.admission import Admission
+from keras_layers.expiry import Expiry
 from keras_layers.sparse_conversion import to_row_initializer, to_sparse_optimizer
 from tfctr_ops import RowInitializer, SparseOptimizer
 
@@ -35,9 +37,18 @@ class TableConfig:
             never trained. `None` means zeros.
         bad_gradients: String. What a step with a gradient that is NaN, infinite or
             beyond 1e12 does: `"raise"`, or `"skip"` and be counted.
+        admission: `CountAdmission`, `BloomAdmission` or `ProbabilityAdmission`. Which
+            ids get a row, of those that a training call meets without one. The others
+            read the default row, and their gradients are dropped. Each call decides
+            anew, also within a step. What it counts is kept by checkpoints and Keras'
+            saving; a table with another kind of admission, or another size of filter,
+            starts to count anew. `None` admits every id.
+        expiry: `Expiry`. Which rows are removed in the course of training. `None`:
+            none.
 
     Raises:
-        TypeError: If there is no fused update for this kind of optimizer.
+        TypeError: If there is no fused update for this kind of optimizer, or
+            `admission` or `expiry` are of another type.
         ValueError: If a value is out of range, or the optimizer asks for what the fused
             update does not do.
 
@@ -54,6 +65,8 @@ class TableConfig:
     seed: int | None = None
     default_row: tuple[float, ...] | None = None
     bad_gradients: str = "raise"
+    admission: Admission | None = None
+    expiry: Expiry | None = None
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
@@ -65,6 +78,16 @@ class TableConfig:
             raise ValueError(
                 "`bad_gradients` must be one of 'raise', 'skip'. "
                 f"Received: bad_gradients={self.bad_gradients!r}."
+            )
+        if self.admission is not None and not isinstance(self.admission, Admission):
+            raise TypeError(
+                "`admission` must be a CountAdmission, a BloomAdmission, a "
+                f"ProbabilityAdmission or None. Received: admission={self.admission!r}."
+            )
+        if self.expiry is not None and not isinstance(self.expiry, Expiry):
+            raise TypeError(
+                "`expiry` must be an Expiry, or None. "
+                f"Received: expiry={self.expiry!r}."
             )
         if self.default_row is not None:
             row = tuple(float(value) for value in self.default_row)

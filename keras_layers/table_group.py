@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_layers.admission import BloomAdmission
 from keras_layers.storage.storage import Storage, Table
 from keras_layers.table_config import FeatureConfig, TableConfig
 from tfctr_ops import SparseOptimizer
@@ -206,6 +207,10 @@ def group_tables(
             table.row_initializer(),
             table.default_row,
             table.bad_gradients,
+            table.admission,
+            table.expiry,
+            # What is a size of one table cannot be that of several together.
+            table.name if _has_size(table) else None,
         )
         group = groups.setdefault(key, TableGroup(table))
         namespace = feature.namespace or name
@@ -220,6 +225,11 @@ def group_tables(
         index = list(groups.values()).index(group)
         places[name] = Place(index, tuple(numbers))
     return list(groups.values()), places
+
+
+def _has_size(table: TableConfig) -> bool:
+    is_sized = isinstance(table.admission, BloomAdmission)
+    return is_sized or (table.expiry is not None and table.expiry.max_rows is not None)
 
 
 def find_feature(

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
+from keras_layers.admission import admission_from_config, admission_to_config
+from keras_layers.expiry import Expiry
 from keras_layers.storage.byte_size import format_bytes, parse_bytes
 from keras_layers.table_config import (
     FeatureConfig,
@@ -35,12 +38,15 @@ def save_groups(
         with group.one_at_a_time():
             step = _check_step(group, layer)
             rows = group.table.save_rows()
+            admission = group.table.save_admission()
             _check_still(group, step, layer)
         arrays = Rows(*(np.asarray(column) for column in rows))
         # By key, so that equal tables give equal files.
         order = np.lexsort((arrays.ids, arrays.features))
         for field, column in zip(_FIELDS, arrays, strict=True):
             store[f"table_{index}_{field}"] = column[order]
+        if admission.size > 0:
+            store[f"table_{index}_admission"] = admission
         store[f"table_{index}_step"] = np.asarray(step, np.int64)
         text = json.dumps(_layout(group)).encode()
         store[f"table_{index}_layout"] = np.frombuffer(text, np.uint8)
@@ -81,24 +87,34 @@ def load_groups(groups: Sequence[TableGroup], store: Any, layer: str) -> None:
     before = []
     try:
         for group, [table] in zip(groups, fitting, strict=True):
-            if group is not groups[-1]:  # Which changes nothing where it fails.
+            # The last one changes nothing where it fails, but for its counts.
+            if group is not groups[-1] or table.admission.size > 0:
                 step = group.table.stats()["step"]
-                before.append((group.table, group.table.save_rows(), step))
+                admission = group.table.save_admission()
+                saved_rows = group.table.save_rows()
+                before.append((group, saved_rows, step, admission))
             group.table.restore_rows(_renumbered(table, group), table.step)
+            numbers = [group.features[name] for name in table.layout["features"]]
+            group.table.restore_admission(table.admission, numbers)
     except tf.errors.OpError:
-        for live, rows, step in before:
-            live.restore_rows(rows, step)
+        for live, rows, step, admission in before:
+            live.table.restore_rows(rows, step)
+            live.table.restore_admission(admission, range(len(live.features)))
         raise
     for group, [table] in zip(groups, fitting, strict=True):
         group.step.assign(table.step)
 
 
 class _SavedTable(NamedTuple):
-    """What a file says of one table: see `_layout`; its rows; its updates so far."""
+    """What a file says of one table: see `_layout`; its rows; its updates so far.
+
+    And what its admission has counted, as bytes.
+    """
 
     layout: dict[str, Any]
     rows: Rows
     step: int
+    admission: npt.NDArray[np.uint8]
 
 
 def _layout(group: TableGroup) -> dict[str, Any]:
@@ -114,7 +130,10 @@ def _read_table(store: Any, index: int) -> _SavedTable:
     columns = [np.asarray(store[f"table_{index}_{field}"]) for field in _FIELDS]
     layout = json.loads(bytes(np.asarray(store[f"table_{index}_layout"])).decode())
     step = int(np.asarray(store[f"table_{index}_step"]))
-    return _SavedTable(layout, Rows(*columns), step)
+    admission = np.zeros(0, np.uint8)
+    if f"table_{index}_admission" in store:
+        admission = np.asarray(store[f"table_{index}_admission"])
+    return _SavedTable(layout, Rows(*columns), step, admission)
 
 
 def _renumbered(table: _SavedTable, group: TableGroup) -> Rows:
@@ -153,6 +172,8 @@ def features_to_config(
                 "seed": seeds[table.name],
                 "default_row": table.default_row and list(table.default_row),
                 "bad_gradients": table.bad_gradients,
+                "admission": admission_to_config(table.admission),
+                "expiry": table.expiry and dataclasses.asdict(table.expiry),
             }
             for table in tables
         ],
@@ -184,6 +205,9 @@ def features_from_config(
                 "optimizer": optimizers[table["optimizer"]],
                 "initializer": RowInitializer(**table["initializer"]),
                 "default_row": table["default_row"] and tuple(table["default_row"]),
+                # Older files know of neither.
+                "admission": admission_from_config(table.get("admission")),
+                "expiry": table.get("expiry") and Expiry(**table["expiry"]),
             }
         )
         for table in config.pop("tables")
@@ -242,7 +266,7 @@ def _check_size(
     size = 0
     for group in groups:
         stats = group.table.stats()
-        size += stats["known_rows"] * stats["row_bytes"]
+        size += stats["known_rows"] * stats["row_bytes"] + stats["admission_bytes"]
     if size > parse_bytes("save_limit", save_limit):
         raise ValueError(
             f"Layer '{layer}' saves at most save_limit={save_limit!r} of rows through "

@@ -81,6 +81,19 @@ class EmbeddingStore:
                 if config.ssd_limit_bytes is None
                 else config.ssd_limit_bytes,
                 direct_reads=config.direct_reads,
+                admission=config.admission,
+                admission_min_count=config.admission_min_count,
+                admission_expected_keys=config.admission_expected_keys,
+                admission_false_positive_rate=config.admission_false_positive_rate,
+                admission_probability=config.admission_probability,
+                expiry_every=config.expiry_every or 0,
+                expiry_unused_steps=-1
+                if config.expiry_unused_steps is None
+                else config.expiry_unused_steps,
+                expiry_min_norm=config.expiry_min_norm or 0.0,
+                expiry_max_rows=-1
+                if config.expiry_max_rows is None
+                else config.expiry_max_rows,
                 initializer=config.initializer.kind,
                 initializer_location=config.initializer.location,
                 initializer_scale=config.initializer.scale,
@@ -106,6 +119,8 @@ class EmbeddingStore:
         self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor | int = -1
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the weights of keys for training, inserting unseen keys.
+
+        Keys that the config's admission refuses are counted, and read the default row.
 
         Args:
             ids: int64 `(n,)`.
@@ -204,6 +219,14 @@ class EmbeddingStore:
         """
         return self._ops.tfctr_embedding_store_remove(self._handle, ids, features)
 
+    def expire(self) -> tf.Tensor:
+        """Removes rows by the config's expiry, and returns how many: int64 scalar.
+
+        Raises:
+            tf.errors.FailedPreconditionError: If the config says of none to expire.
+        """
+        return self._ops.tfctr_embedding_store_expire(self._handle)
+
     def export_rows(self) -> Rows:
         """Returns all rows that were ever updated or written, as of one moment."""
         return Rows(
@@ -213,7 +236,7 @@ class EmbeddingStore:
         )
 
     def import_rows(self, rows: Rows, step: int) -> None:
-        """Replaces all rows of the store.
+        """Replaces all rows of the store, and forgets what admission counted.
 
         Args:
             rows: `Rows`, as `export_rows` gave them.
@@ -221,6 +244,27 @@ class EmbeddingStore:
         """
         self._ops.tfctr_embedding_store_import(
             self._handle, *rows, tf.constant(step, tf.int64)
+        )
+
+    def export_admission(self) -> tf.Tensor:
+        """Returns what admission counted: uint8 `(n,)`, of no bytes without admission.
+
+        It is what a snapshot keeps beside the rows.
+        """
+        return self._ops.tfctr_embedding_store_export_admission(self._handle)
+
+    def import_admission(self, counts: tf.Tensor, features: Sequence[int]) -> None:
+        """Brings back what admission counted, which `import_rows` forgets.
+
+        Args:
+            counts: uint8 `(n,)`, as `export_admission` gave it.
+            features: Integers: feature f there becomes `features[f]`.
+
+        Raises:
+            tf.errors.DataLossError: If it is damaged.
+        """
+        self._ops.tfctr_embedding_store_import_admission(
+            self._handle, counts, tf.constant(features, tf.int32)
         )
 
     def save(self, directory: str, metadata: str = "") -> dict[str, int]:
@@ -294,8 +338,10 @@ class EmbeddingStore:
         `rows` in memory; `known_rows` that were ever updated or written, wherever they
         are; `row_bytes` of one row; `memory_bytes` of rows, index and what is reserved
         for them; `evicted_rows` that left memory; `skipped_updates` for a bad gradient;
-        the `step`; `rows_on_disk_only`; `disk_bytes`; and how many `rows_read` from
-        disk and `rows_written` there.
+        the `step`; `rows_on_disk_only`; `disk_bytes`; how many `rows_read` from disk
+        and `rows_written` there; `expired_rows`; and of admission: `refused_keys` of
+        lookups, `tracked_keys` that are counted one by one, and `admission_bytes` of
+        its counters in memory.
         """
         names = (
             "rows",
@@ -309,6 +355,10 @@ class EmbeddingStore:
             "disk_bytes",
             "rows_read",
             "rows_written",
+            "expired_rows",
+            "refused_keys",
+            "tracked_keys",
+            "admission_bytes",
         )
         values = self._ops.tfctr_embedding_store_stats(self._handle).numpy().tolist()
         return dict(zip(names, values, strict=True))

@@ -9,6 +9,9 @@ from tfctr_ops.row_initializer import RowInitializer
 from tfctr_ops.sparse_optimizer import SparseOptimizer
 
 EVICTION_POLICIES = ("none", "clock")
+ADMISSIONS = ("none", "count", "bloom", "probability")
+# Of a counter in a Bloom filter: 16 bits.
+MAX_BLOOM_COUNT = 2**16 - 1
 
 
 class MemoryBudget:
@@ -60,6 +63,20 @@ class StoreConfig:
             no limit.
         direct_reads: Boolean. Whether rows are read past the page cache of the system,
             which then holds none of them.
+        admission: String. Which keys get a row in `lookup`: all with `"none"`; with
+            `"count"`, those seen `admission_min_count` times, that batch included; the
+            same with `"bloom"`, counted by a counting Bloom filter; with
+            `"probability"`, each time they are seen with `admission_probability`.
+        admission_min_count: Integer.
+        admission_expected_keys: Integer. For how many distinct keys the filter is made.
+        admission_false_positive_rate: Float in (0, 1). How many other keys such a
+            filter takes for seen ones.
+        admission_probability: Float in (0, 1].
+        expiry_every: Integer. Every so many updates, rows are removed for one of the
+            following reasons. `None`: only by `expire`.
+        expiry_unused_steps: Integer. Not updated for more updates.
+        expiry_min_norm: Float. Weights with a lesser L2 norm.
+        expiry_max_rows: Integer. Above so many rows, those longest not updated.
         skip_bad_gradients: Boolean. Whether a step whose gradient is NaN, infinite or
             beyond 1e12 is skipped and counted, instead of being an error.
         num_threads: Integer. How many threads work on a batch; 0 means all intra-op
@@ -82,6 +99,15 @@ class StoreConfig:
     ssd_directory: str | None = None
     ssd_limit_bytes: int | None = None
     direct_reads: bool = False
+    admission: str = "none"
+    admission_min_count: int = 1
+    admission_expected_keys: int = 1
+    admission_false_positive_rate: float = 0.01
+    admission_probability: float = 1.0
+    expiry_every: int | None = None
+    expiry_unused_steps: int | None = None
+    expiry_min_norm: float | None = None
+    expiry_max_rows: int | None = None
     skip_bad_gradients: bool = False
     num_threads: int = 0
 
@@ -110,10 +136,48 @@ class StoreConfig:
                 "With an `ssd_directory`, `eviction_policy` says which rows go there. "
                 "Received: eviction_policy='none'. Say 'clock'."
             )
+        self._check_admission()
+        for name in ("every", "unused_steps", "min_norm", "max_rows"):
+            value = getattr(self, f"expiry_{name}")
+            if value is not None and not value > 0:
+                raise ValueError(
+                    f"`expiry_{name}` must be positive, or None. "
+                    f"Received: expiry_{name}={value}."
+                )
         if self.num_threads < 0:
             raise ValueError(
                 "`num_threads` must not be negative. "
                 f"Received: num_threads={self.num_threads}."
+            )
+
+    def _check_admission(self) -> None:
+        if self.admission not in ADMISSIONS:
+            known = ", ".join(f"'{admission}'" for admission in ADMISSIONS)
+            raise ValueError(
+                f"`admission` must be one of {known}. "
+                f"Received: admission={self.admission!r}."
+            )
+        most = MAX_BLOOM_COUNT if self.admission == "bloom" else 2**31 - 1
+        if not 1 <= self.admission_min_count <= most:
+            raise ValueError(
+                f"`admission_min_count` must lie in [1, {most}]. "
+                f"Received: admission_min_count={self.admission_min_count}."
+            )
+        if self.admission_expected_keys < 1:
+            raise ValueError(
+                "`admission_expected_keys` must be positive. "
+                f"Received: admission_expected_keys={self.admission_expected_keys}."
+            )
+        rate = self.admission_false_positive_rate
+        if not 0.0 < rate < 1.0:
+            raise ValueError(
+                "`admission_false_positive_rate` must lie in (0, 1). "
+                f"Received: admission_false_positive_rate={rate}."
+            )
+        if not 0.0 < self.admission_probability <= 1.0:
+            raise ValueError(
+                "`admission_probability` must lie in (0, 1]. "
+                f"Received: admission_probability={self.admission_probability}."
             )
 
     @property

@@ -14,6 +14,7 @@ from tfctr_ops import Rows
 
 Keys = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
+Counts = npt.NDArray[np.uint8]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Table(abc.ABC):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the weights `(n, dim)` for training, inserting unseen keys.
 
+        Keys that the table's admission refuses are counted, and read the default row.
         The second value is a ticket: `update` needs it, and dropping it is fine.
         """
 
@@ -88,6 +90,10 @@ class Table(abc.ABC):
         """Removes keys and returns how many were ever updated or written."""
 
     @abc.abstractmethod
+    def expire(self) -> int:
+        """Removes rows by the table's `Expiry`, and returns how many."""
+
+    @abc.abstractmethod
     def export(self, batch_size: int) -> Iterator[tuple[Keys, Vectors]]:
         """Yields the keys `(n, 2)`, feature and id, and the weights `(n, dim)`.
 
@@ -100,7 +106,21 @@ class Table(abc.ABC):
 
     @abc.abstractmethod
     def restore_rows(self, rows: Rows, step: int) -> None:
-        """Replaces all rows by those that `save_rows` returned after `step` updates."""
+        """Replaces all rows by those that `save_rows` returned after `step` updates.
+
+        What admission has counted is forgotten.
+        """
+
+    @abc.abstractmethod
+    def save_admission(self) -> Counts:
+        """Returns what admission has counted, as bytes; none without admission."""
+
+    @abc.abstractmethod
+    def restore_admission(self, counts: Counts, features: Sequence[int]) -> None:
+        """Brings back what `save_admission` returned, which `restore_rows` forgets.
+
+        Its feature f becomes `features[f]`.
+        """
 
     @abc.abstractmethod
     def begin_save(self, directory: str, scratch: str) -> None:
@@ -120,7 +140,7 @@ class Table(abc.ABC):
     def restore(
         self, directory: str, features: Sequence[int], seeds: Sequence[int]
     ) -> None:
-        """Replaces all rows and the step by those of a snapshot.
+        """Replaces all rows, the counts of admission and the step by a snapshot's.
 
         Its feature f becomes `features[f]`; `seeds` are those of the table's features
         from now on.

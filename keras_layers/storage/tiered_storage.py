@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_layers.storage.byte_size import parse_bytes
-from keras_layers.storage.storage import Forecast, Keys, Storage, Table, Vectors
+from keras_layers.storage.storage import Counts, Forecast, Keys, Storage, Table, Vectors
 from keras_layers.table_config import TableConfig
 from tfctr_ops import EmbeddingStore, MemoryBudget, Rows, StoreConfig
 
@@ -171,6 +171,8 @@ class TieredStorage(Storage):
             direct_reads=self._direct_reads,
             skip_bad_gradients=config.bad_gradients == "skip",
             num_threads=self._num_threads,
+            **(config.admission.store_options() if config.admission else {}),
+            **(config.expiry.store_options() if config.expiry else {}),
         )
 
 
@@ -204,6 +206,9 @@ class TieredTable(Table):
     def remove(self, ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
         return self._store.remove(ids, features)
 
+    def expire(self) -> int:
+        return int(self._store.expire())
+
     def export(self, batch_size: int) -> Iterator[tuple[Keys, Vectors]]:
         rows = self._store.export_rows()
         features = rows.features.numpy().astype(np.int64)
@@ -217,6 +222,13 @@ class TieredTable(Table):
 
     def restore_rows(self, rows: Rows, step: int) -> None:
         self._store.import_rows(rows, step)
+
+    def save_admission(self) -> Counts:
+        counts: Counts = self._store.export_admission().numpy()
+        return counts
+
+    def restore_admission(self, counts: Counts, features: Sequence[int]) -> None:
+        self._store.import_admission(tf.constant(counts, tf.uint8), features)
 
     def begin_save(self, directory: str, scratch: str) -> None:
         self._store.begin_save(directory, scratch)

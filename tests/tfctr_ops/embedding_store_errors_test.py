@@ -46,6 +46,42 @@ def invalid(message):
             "Received: eviction_policy='lru'.",
         ),
         (
+            "admission",
+            "lfu",
+            "`admission` must be one of 'none', 'count', 'bloom', 'probability'. "
+            "Received: admission='lfu'.",
+        ),
+        (
+            "admission_min_count",
+            0,
+            "`admission_min_count` must lie in [1, 2147483647]. "
+            "Received: admission_min_count=0.",
+        ),
+        (
+            "admission_expected_keys",
+            0,
+            "`admission_expected_keys` must be positive. "
+            "Received: admission_expected_keys=0.",
+        ),
+        (
+            "admission_false_positive_rate",
+            1.0,
+            "`admission_false_positive_rate` must lie in (0, 1). "
+            "Received: admission_false_positive_rate=1.0.",
+        ),
+        (
+            "admission_probability",
+            1.5,
+            "`admission_probability` must lie in (0, 1]. "
+            "Received: admission_probability=1.5.",
+        ),
+        (
+            "expiry_unused_steps",
+            0,
+            "`expiry_unused_steps` must be positive, or None. "
+            "Received: expiry_unused_steps=0.",
+        ),
+        (
             "num_threads",
             -1,
             "`num_threads` must not be negative. Received: num_threads=-1.",
@@ -66,6 +102,37 @@ def test_a_budget_is_not_negative():
 def test_the_op_checks_the_default_row_too(raw_store):
     with invalid("`default_row` must have `dim` values. Received: 3 values, dim=2."):
         raw_store(MemoryBudget().handle, default_row=[0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    "attributes, received",
+    [
+        (
+            {"admission": "bloom", "admission_min_count": 2**16},
+            "min_count=65536, false_positive_rate=0.01, probability=1",
+        ),
+        (
+            {"admission_false_positive_rate": 0.0},
+            "min_count=1, false_positive_rate=0, probability=1",
+        ),
+        (
+            {"admission_probability": 0.0},
+            "min_count=1, false_positive_rate=0.01, probability=0",
+        ),
+    ],
+)
+def test_the_op_checks_admission_too(raw_store, attributes, received):
+    with invalid(f"a probability in (0, 1]. Received: {received}."):
+        raw_store(MemoryBudget().handle, **attributes)
+
+
+def test_without_a_rule_nothing_expires(make_store):
+    message = (
+        "Table 'users' was made without a rule of expiry. Say which rows shall leave: "
+        "TableConfig(expiry=Expiry(unused_steps=...))."
+    )
+    with refuses(tf.errors.FailedPreconditionError, message):
+        make_store().expire()
 
 
 @pytest.mark.slow

@@ -18,9 +18,9 @@ class DeepFM(keras.Model):
 
         p = sigmoid(bias + Σ w_i + Σ_{i<j} <v_i, v_j> + dense part + MLP([v_1, ...]))
 
-    Every id has a vector `v` and a weight `w`, side by side in one row `[v | w]` of width
-    `dim + 1`, so that it is looked up once. The factorization machine and the MLP share
-    the vectors.
+    Every id has a vector `v` and a weight `w`, side by side in one row `[v | w]` of
+    width `dim + 1`, so that it is looked up once. The factorization machine and the MLP
+    share the vectors.
 
     Args:
         features: `Feature`s of the inputs.
@@ -36,7 +36,8 @@ class DeepFM(keras.Model):
         Float tensor of shape `(batch, 1)`, probabilities.
 
     Raises:
-        ValueError: If no feature holds ids, two have one name, or `dim` is not positive.
+        ValueError: If no feature holds ids, two have one name, or `dim` is not
+            positive.
 
     Example:
 

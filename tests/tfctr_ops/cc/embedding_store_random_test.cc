@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -70,6 +71,8 @@ class Session {
         if (!open_.empty()) TakeOpen();  // And drop it.
       } else if (die < 80) {
         Write();
+      } else if (die < 81) {
+        MaybeExpire();
       } else if (die < 82) {
         CHECK_OK(store_->Prefetch(AnyKeys(), store_.executor()));
       } else if (die < 88) {
@@ -146,13 +149,14 @@ class Session {
 
   void Lookup() {
     const Keys keys = AnyKeys();
-    if (!model_.TryInsert(keys)) {
+    if (!model_.TryInsert(keys, /*asks=*/true)) {
       CheckIsFull(store_.TryLookup(keys));
       return;
     }
     const LookupResult found = store_.Lookup(keys);
     CheckNear(found.rows, model_.LookupInserted(keys));
-    open_.push_back({found.ticket, keys, next_sequence_++, false});
+    open_.push_back(
+        {found.ticket, model_.Taken(keys), next_sequence_++, false});
   }
 
   OpenLookup TakeOpen() {
@@ -209,12 +213,25 @@ class Session {
     model_.Write(keys, weights);
   }
 
+  void MaybeExpire() {
+    int64_t removed = -1;
+    const Status status = store_->Expire(store_.executor(), &removed);
+    if (!case_.options.expiry.is_on()) {
+      CHECK_EQ(status.code(), StatusCode::kFailedPrecondition);
+      return;
+    }
+    CHECK_OK(status);
+    CHECK_EQ(removed, model_.Expire());
+  }
+
   void CheckStats() {
     const StoreStats stats = store_.Stats();
     const std::map<Key, StoreModel::Row> known = model_.KnownRows();
     CHECK_EQ(stats.known_rows, static_cast<int64_t>(known.size()));
     CHECK_EQ(stats.step, model_.step());
     CHECK_EQ(stats.skipped_updates, model_.skipped());
+    CHECK_EQ(stats.refused_keys, model_.refused_keys());
+    CHECK_EQ(stats.expired_rows, model_.expired_rows());
     CHECK_EQ(budget_->used_bytes(), stats.rows * stats.row_bytes);
     if (case_.ram_rows >= 0) return;
     CHECK_EQ(stats.rows, model_.size());
@@ -244,15 +261,21 @@ class Session {
       CheckIsFull(store_.TryImport(table, model_.step()));
       return;
     }
-    model_.Import();
+    std::vector<char> admission;
+    if (random_.Below(2) == 0) {
+      CHECK_OK(store_->ExportAdmission(store_.executor(), &admission));
+    }
+    model_.Import(/*with_admission=*/!admission.empty() || !snapshot.empty());
     if (random_.Below(2) == 0) {
       open_.clear();
       store_ = NewStore(static_cast<int>(random_.Below(7)));
-      model_.ForgetSkipped();
+      model_.ForgetStats();
     }
     for (OpenLookup& lookup : open_) lookup.is_stale = true;
     if (snapshot.empty()) {
       store_.Import(table, model_.step());
+      CHECK_OK(
+          store_->ImportAdmission(admission, {0, 1, 2}, store_.executor()));
     } else {
       CHECK_OK(store_->Restore(snapshot, {0, 1, 2}, {}, store_.executor()));
       std::filesystem::remove_all(snapshot);
@@ -330,13 +353,14 @@ TEST(AFullStoreEqualsTheModel) {
 
 // Whatever fits into memory, far less than a batch included: with an SSD tier
 // the table is the same to the bit.
-void RunOverSsd(Case c, int64_t ram_rows, int64_t limit_bytes, uint64_t seed) {
+void RunOverSsd(Case c, int64_t ram_rows, int64_t limit_bytes, uint64_t seed,
+                int num_calls = kNumCalls) {
   const TemporaryDirectory directory;
   c.options.eviction_policy = EvictionPolicy::kClock;
   c.options.ssd.directory = directory.path();
   c.options.ssd.limit_bytes = limit_bytes;
   c.ram_rows = ram_rows;
-  Session(c, seed).Run(kNumCalls);
+  Session(c, seed).Run(num_calls);
 }
 
 TEST(OverAnSsdTierTheTableEqualsTheModelToTheBit) {
@@ -350,6 +374,86 @@ TEST(OverAnSsdTierTheTableEqualsTheModelToTheBit) {
       RunOverSsd(c, ram_rows, int64_t{64} << 20, seed++);
     }
   }
+}
+
+using Change = std::function<void(StoreOptions*)>;
+
+// In memory alone, and over an SSD tier with room for any number of rows.
+void RunEverywhere(const Change& change, uint64_t seed) {
+  const std::pair<int64_t, int> settings[] = {
+      {-1, 1}, {-1, 4}, {0, 2}, {30, 1}, {30, 4}};  // Rows and threads.
+  for (const auto& [ram_rows, num_threads] : settings) {
+    Case c = NewCase(Kind::kAdagrad, 3, num_threads, 0);
+    change(&c.options);
+    c.num_threads = num_threads;
+    if (ram_rows >= 0) {
+      RunOverSsd(c, ram_rows, -1, seed++, kNumCalls / 3);
+    } else {
+      Session(c, seed++).Run(kNumCalls);
+    }
+  }
+}
+
+TEST(AdmissionByCountEqualsTheModelToTheBit) {
+  RunEverywhere(
+      [](StoreOptions* options) {
+        options->admission.kind = AdmissionOptions::Kind::kCount;
+        options->admission.min_count = 4;
+      },
+      200);
+}
+
+TEST(AdmissionByBloomFilterEqualsTheModelToTheBit) {
+  RunEverywhere(
+      [](StoreOptions* options) {
+        options->admission.kind = AdmissionOptions::Kind::kBloom;
+        options->admission.min_count = 4;
+        // So large that no key is taken for another.
+        options->admission.expected_keys = 20000;
+        options->admission.false_positive_rate = 1e-7;
+      },
+      220);
+}
+
+TEST(AdmissionByProbabilityEqualsTheModelToTheBit) {
+  RunEverywhere(
+      [](StoreOptions* options) {
+        options->admission.kind = AdmissionOptions::Kind::kProbability;
+        options->admission.probability = 0.1;
+      },
+      240);
+}
+
+TEST(AFullStoreWithAdmissionEqualsTheModel) {
+  for (const int64_t room : {0, 20, 80}) {
+    Case c = NewCase(Kind::kAdagrad, 4, 2, 0);
+    c.options.admission.kind = AdmissionOptions::Kind::kCount;
+    c.options.admission.min_count = 3;
+    c.room = room;
+    c.num_threads = 2;
+    Session(c, 260).Run(kNumCalls);
+  }
+}
+
+TEST(ExpiryEqualsTheModelToTheBit) {
+  RunEverywhere(
+      [](StoreOptions* options) { options->expiry = {3, 10, 0.0, -1}; }, 300);
+  RunEverywhere(
+      [](StoreOptions* options) { options->expiry = {2, -1, 0.6, -1}; }, 320);
+  RunEverywhere(
+      [](StoreOptions* options) { options->expiry = {1, -1, 0.0, 25}; }, 340);
+  RunEverywhere(
+      [](StoreOptions* options) { options->expiry = {0, 20, 0.3, 40}; }, 360);
+}
+
+TEST(AdmissionAndExpiryTogetherEqualTheModelToTheBit) {
+  RunEverywhere(
+      [](StoreOptions* options) {
+        options->admission.kind = AdmissionOptions::Kind::kCount;
+        options->admission.min_count = 3;
+        options->expiry = {2, 15, 0.2, 30};
+      },
+      380);
 }
 
 // The rest rounds otherwise than the model, in each of the few hundred updates

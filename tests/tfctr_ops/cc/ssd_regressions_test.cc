@@ -201,6 +201,24 @@ TEST(AnImportAfterAnErrorOfTheDiskChangesNothing) {
   CHECK_EQ(store.Read(Range(0, 10)), Floats(10 * kPageDim, 4.0f));
 }
 
+// Compaction went on for ever over a segment without a live row.
+TEST(RowsThatAreRemovedWhileASnapshotIsMadeLeaveNoSegment) {
+  const TemporaryDirectory snapshots;
+  StoreOptions options = SmallOptions(1);
+  options.shard_bits = 0;
+  const TestStore store(options);
+  store.Write(Range(0, 3), Floats(3, 2.0f));
+  CHECK_OK(store->BeginSave(snapshots.path() + "/0", snapshots.path(),
+                            store.executor()));
+  CHECK_EQ(store.Remove(Range(0, 3)), 3);
+  SaveReport report;
+  CHECK_OK(store->FinishSave("", &report));
+  CHECK_EQ(report.rows, 3);
+  CHECK_OK(
+      store->Restore(snapshots.path() + "/0", {0, 1, 2}, {}, store.executor()));
+  CHECK_EQ(store.Read(Range(0, 3)), Floats(3, 2.0f));
+}
+
 // Fails now and then, after some rounds.
 TEST(AnImportBesidePrefetchesLosesNoRow) {
   constexpr int64_t kRows = 300000;

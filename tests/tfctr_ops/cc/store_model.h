@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "tests/tfctr_ops/cc/check.h"
 #include "tests/tfctr_ops/cc/test_store.h"
+#include "tfctr_ops/cc/store/hash.h"
 #include "tfctr_ops/cc/store/store_options.h"
 
 namespace tfctr {
@@ -107,29 +109,53 @@ class StoreModel {
     return rows;
   }
 
-  // Whether the keys fit; if so they are inserted.
-  bool TryInsert(const Keys& keys) {
+  // Whether the keys fit; if so they are inserted. A lookup `asks` admission:
+  // keys that it refuses are counted, and stay out.
+  bool TryInsert(const Keys& keys, bool asks = false) {
     EndStep();
-    std::set<Key> unseen;
+    std::map<Key, int64_t> unseen;
     for (size_t i = 0; i < keys.ids.size(); ++i) {
-      if (keys[i].first >= 0 && rows_.count(keys[i]) == 0) {
-        unseen.insert(keys[i]);
+      if (keys[i].first >= 0 && rows_.count(keys[i]) == 0) ++unseen[keys[i]];
+    }
+    std::map<Key, int64_t> refused;
+    for (auto it = unseen.begin(); asks && it != unseen.end();) {
+      if (!Admits(it->first, it->second)) {
+        refused.insert(*it);
+        it = unseen.erase(it);
+      } else {
+        ++it;
       }
     }
     if (room_ >= 0 && !unseen.empty() && size() + Size(unseen) > room_) {
       return false;
     }
-    for (const Key& key : unseen) Insert(key);
+    for (const auto& [key, occurrences] : unseen) Insert(key);
+    for (const auto& [key, occurrences] : refused) {
+      refused_keys_ += occurrences;
+      if (options_.admission.kind != AdmissionOptions::Kind::kProbability) {
+        counts_[key] += occurrences;
+      }
+    }
     return true;
+  }
+
+  // The keys that have a row now; the others are absent.
+  Keys Taken(const Keys& keys) const {
+    Keys taken(keys.ids, {});
+    for (size_t i = 0; i < keys.ids.size(); ++i) {
+      taken.features.push_back(rows_.count(keys[i]) == 0 ? -1 : keys[i].first);
+    }
+    return taken;
   }
 
   std::vector<double> LookupInserted(const Keys& keys) const {
     std::vector<double> rows;
     for (size_t i = 0; i < keys.ids.size(); ++i) {
       const auto it = rows_.find(keys[i]);
-      AppendWeights(
-          keys[i],
-          it == rows_.end() ? std::vector<double>() : it->second.floats, &rows);
+      const std::vector<double> default_row(options_.default_row.begin(),
+                                            options_.default_row.end());
+      AppendWeights(keys[i],
+                    it == rows_.end() ? default_row : it->second.floats, &rows);
     }
     return rows;
   }
@@ -157,6 +183,7 @@ class StoreModel {
   // Sums the gradients of every key, and moves its row once.
   void EndStep() {
     drops_step_ = false;
+    const bool is_step = !reports_.empty();
     std::map<Key, std::vector<float>> sums;
     for (const auto& [sequence, report] : reports_) {
       const auto& [keys, gradient] = report;
@@ -177,6 +204,13 @@ class StoreModel {
       ScalarUpdate(options_.optimizer, learning_rate_, step_, row.count, sum,
                    &row.floats);
     }
+    const int64_t every = options_.expiry.every;
+    if (is_step && every > 0 && step_ % every == 0) ExpireNow();
+  }
+
+  int64_t Expire() {
+    EndStep();
+    return ExpireNow();
   }
 
   // REQUIRES: TryInsert(keys) was true.
@@ -195,6 +229,11 @@ class StoreModel {
     EndStep();
     int64_t removed = 0;
     for (size_t i = 0; i < keys.ids.size(); ++i) {
+      admitted_.erase(keys[i]);
+      // A filter cannot forget a key.
+      if (options_.admission.kind == AdmissionOptions::Kind::kCount) {
+        counts_.erase(keys[i]);
+      }
       const auto it = rows_.find(keys[i]);
       if (it == rows_.end()) continue;
       removed += it->second.known;
@@ -203,13 +242,18 @@ class StoreModel {
     return removed;
   }
 
-  // A store that is imported has neither unknown rows nor counts of its past.
-  void Import() {
+  // A store that is imported has neither unknown rows nor counts of its past,
+  // unless those of admission go with it.
+  void Import(bool with_admission) {
     for (auto it = rows_.begin(); it != rows_.end();) {
+      if (!it->second.known) admitted_.insert(it->first);
       it = it->second.known ? std::next(it) : rows_.erase(it);
     }
+    if (with_admission) return;
+    admitted_.clear();
+    counts_.clear();
   }
-  void ForgetSkipped() { skipped_ = 0; }
+  void ForgetStats() { skipped_ = refused_keys_ = expired_rows_ = 0; }
 
   std::map<Key, Row> KnownRows() {
     EndStep();
@@ -226,6 +270,8 @@ class StoreModel {
   int64_t size() const { return Size(rows_); }
   int64_t step() const { return step_; }
   int64_t skipped() const { return skipped_; }
+  int64_t refused_keys() const { return refused_keys_; }
+  int64_t expired_rows() const { return expired_rows_; }
 
  private:
   template <typename Container>
@@ -234,7 +280,61 @@ class StoreModel {
   }
   size_t dim() const { return static_cast<size_t>(options_.dim); }
 
+  bool Admits(const Key& key, int64_t occurrences) const {
+    const AdmissionOptions& admission = options_.admission;
+    if (admitted_.count(key) > 0) return true;
+    if (admission.kind == AdmissionOptions::Kind::kNone) return true;
+    if (admission.kind == AdmissionOptions::Kind::kProbability) {
+      const uint64_t word =
+          Mix64((Mix64(SeedOf(key) ^ Mix64(static_cast<uint64_t>(key.second))) ^
+                 0xbb67ae8584caa73bULL) +
+                static_cast<uint64_t>(step_));
+      const double draw = std::ldexp(static_cast<double>(word >> 11), -53);
+      return draw >= std::pow(1 - admission.probability, occurrences);
+    }
+    const auto it = counts_.find(key);
+    const int64_t before = it == counts_.end() ? 0 : it->second;
+    return before + occurrences >= admission.min_count;
+  }
+
+  int64_t ExpireNow() {
+    const ExpiryOptions& rule = options_.expiry;
+    std::vector<std::tuple<int64_t, uint64_t, Key>> left;  // Oldest first.
+    std::vector<Key> leave;
+    for (const auto& [key, row] : rows_) {
+      if (!row.known) continue;
+      double square = 0;
+      for (size_t c = 0; c < dim(); ++c)
+        square += row.floats[c] * row.floats[c];
+      if ((rule.unused_steps >= 0 &&
+           step_ - row.last_step > rule.unused_steps) ||
+          std::sqrt(square) < rule.min_norm) {
+        leave.push_back(key);
+      } else {
+        const uint64_t tie =
+            Mix64(SeedOf(key) ^ Mix64(static_cast<uint64_t>(key.second)));
+        left.push_back({row.last_step, tie, key});
+      }
+    }
+    std::sort(left.begin(), left.end());
+    for (int64_t i = 0; rule.max_rows >= 0 && i < Size(left) - rule.max_rows;
+         ++i) {
+      leave.push_back(std::get<Key>(left[static_cast<size_t>(i)]));
+    }
+    for (const Key& key : leave) rows_.erase(key);
+    expired_rows_ += Size(leave);
+    return Size(leave);
+  }
+
+  uint64_t SeedOf(const Key& key) const {
+    return options_.feature_seeds[static_cast<size_t>(key.first)];
+  }
+
   void Insert(const Key& key) {
+    admitted_.erase(key);
+    if (options_.admission.kind == AdmissionOptions::Kind::kCount) {
+      counts_.erase(key);
+    }
     const SparseOptimizer& optimizer = options_.optimizer;
     std::vector<float> floats(
         dim() + static_cast<size_t>(optimizer.NumSlotFloats(options_.dim)));
@@ -255,6 +355,11 @@ class StoreModel {
   const StoreOptions options_;
   const int64_t room_;
   std::map<Key, Row> rows_;
+  // Of keys without a row:
+  std::map<Key, int64_t> counts_;
+  std::set<Key> admitted_;  // Their rows were never updated.
+  int64_t refused_keys_ = 0;
+  int64_t expired_rows_ = 0;
   std::map<int64_t, std::pair<Keys, std::vector<float>>>
       reports_;  // By sequence.
   float learning_rate_ = 0;

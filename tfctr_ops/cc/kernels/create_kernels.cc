@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,6 +80,8 @@ class EmbeddingStoreOp : public tf::OpKernel {
         ctx->GetAttr("ssd_limit_bytes", &options_.ssd.limit_bytes));
     TF_RETURN_IF_ERROR(
         ctx->GetAttr("direct_reads", &options_.ssd.direct_reads));
+    TF_RETURN_IF_ERROR(ReadAdmission(ctx));
+    TF_RETURN_IF_ERROR(ReadExpiry(ctx));
     TF_RETURN_IF_ERROR(ctx->GetAttr("initializer", &initializer));
     TF_RETURN_IF_ERROR(
         ctx->GetAttr("initializer_location", &options_.initializer.location));
@@ -123,6 +126,52 @@ class EmbeddingStoreOp : public tf::OpKernel {
     }
     if (eviction == "clock") options_.eviction_policy = EvictionPolicy::kClock;
     return CheckSizes();
+  }
+
+  absl::Status ReadAdmission(tf::OpKernelConstruction* ctx) {
+    AdmissionOptions& admission = options_.admission;
+    std::string kind;
+    float rate, probability;
+    TF_RETURN_IF_ERROR(ctx->GetAttr("admission", &kind));
+    TF_RETURN_IF_ERROR(
+        ctx->GetAttr("admission_min_count", &admission.min_count));
+    TF_RETURN_IF_ERROR(
+        ctx->GetAttr("admission_expected_keys", &admission.expected_keys));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("admission_false_positive_rate", &rate));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("admission_probability", &probability));
+    admission.false_positive_rate = ShortestDouble(rate);
+    admission.probability = ShortestDouble(probability);
+    if (kind == "count") {
+      admission.kind = AdmissionOptions::Kind::kCount;
+    } else if (kind == "bloom") {
+      admission.kind = AdmissionOptions::Kind::kBloom;
+    } else if (kind == "probability") {
+      admission.kind = AdmissionOptions::Kind::kProbability;
+    }
+    const int64_t most = kind == "bloom" ? CountingBloomFilter::kMaxCount
+                                         : std::numeric_limits<int32_t>::max();
+    if (admission.min_count > most || !(rate > 0.0f && rate < 1.0f) ||
+        !(probability > 0.0f && probability <= 1.0f)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "Admission needs a min_count up to ", most,
+          ", a false_positive_rate in (0, 1) and a probability in (0, 1]. "
+          "Received: min_count=",
+          admission.min_count, ", false_positive_rate=", rate,
+          ", probability=", probability, "."));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadExpiry(tf::OpKernelConstruction* ctx) {
+    ExpiryOptions& expiry = options_.expiry;
+    float min_norm;
+    TF_RETURN_IF_ERROR(ctx->GetAttr("expiry_every", &expiry.every));
+    TF_RETURN_IF_ERROR(
+        ctx->GetAttr("expiry_unused_steps", &expiry.unused_steps));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("expiry_min_norm", &min_norm));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("expiry_max_rows", &expiry.max_rows));
+    expiry.min_norm = ShortestDouble(min_norm);
+    return absl::OkStatus();
   }
 
   absl::Status CheckSizes() const {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "tfctr_ops/cc/kernels/key_inputs.h"
 #include "tfctr_ops/cc/kernels/resources.h"
+#include "tfctr_ops/cc/store/admission_format.h"
 #include "tfctr_ops/cc/store/snapshot.h"
 
 namespace tfctr {
@@ -87,7 +88,9 @@ class SnapshotInfoOp final : public tf::OpKernel {
     Snapshot snapshot;
     OP_REQUIRES_OK(ctx,
                    ToTensorFlow(ReadManifest(files, directory, &snapshot)));
-    const auto n = static_cast<int64_t>(snapshot.segments.size());
+    const bool has_counts = snapshot.admission_bytes > 0;
+    const auto num_segments = static_cast<int64_t>(snapshot.segments.size());
+    const int64_t n = num_segments + has_counts;
     tf::Tensor *metadata, *facts, *names, *segments;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {}, &metadata));
     OP_REQUIRES_OK(ctx, ctx->allocate_output(1, {4}, &facts));
@@ -97,7 +100,13 @@ class SnapshotInfoOp final : public tf::OpKernel {
     const int64_t values[] = {snapshot.step, snapshot.dim,
                               snapshot.num_slot_floats, snapshot.num_rows()};
     std::copy_n(values, 4, facts->flat<int64_t>().data());
-    for (int64_t i = 0; i < n; ++i) {
+    if (has_counts) {
+      names->vec<tf::tstring>()(num_segments) = kAdmissionName;
+      segments->matrix<int64_t>()(num_segments, 0) = 0;
+      segments->matrix<int64_t>()(num_segments, 1) = 0;
+      segments->matrix<int64_t>()(num_segments, 2) = snapshot.admission_bytes;
+    }
+    for (int64_t i = 0; i < num_segments; ++i) {
       const SnapshotSegment& segment =
           snapshot.segments[static_cast<size_t>(i)];
       const int64_t pages = (segment.num_rows + snapshot.rows_per_page - 1) /
@@ -126,6 +135,11 @@ class SnapshotDamageOp final : public tf::OpKernel {
     for (const SnapshotSegment& segment : snapshot.segments) {
       status = ReadSegment(files, directory, snapshot, segment,
                            [](std::byte*, int64_t) { return Status::Ok(); });
+      if (!status.ok()) damage.push_back(status.message());
+    }
+    if (snapshot.admission_bytes > 0) {
+      std::vector<char> counts;
+      status = ReadAdmission(files, directory, snapshot, &counts);
       if (!status.ok()) damage.push_back(status.message());
     }
     tf::Tensor* out = nullptr;

@@ -1,7 +1,9 @@
-// Kernels that treat a store as a table: write, remove, export, import, stats.
+// Kernels that treat a store as a table: write, remove, expire, export, import,
+// stats.
 
 #include <algorithm>
 #include <functional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -117,6 +119,52 @@ class ImportOp final : public StoreKernel {
   }
 };
 
+class ExpireOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
+    tf::Tensor* removed = nullptr;
+    TF_RETURN_IF_ERROR(ctx->allocate_output(0, tf::TensorShape({}), &removed));
+    return ToTensorFlow(store->Expire(executor, &removed->scalar<int64_t>()()));
+  }
+};
+
+class ExportAdmissionOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
+    std::vector<char> bytes;
+    TF_RETURN_IF_ERROR(ToTensorFlow(store->ExportAdmission(executor, &bytes)));
+    tf::Tensor* out = nullptr;
+    const auto n = static_cast<int64_t>(bytes.size());
+    TF_RETURN_IF_ERROR(ctx->allocate_output(0, {n}, &out));
+    std::copy_n(bytes.data(), n, out->flat<uint8_t>().data());
+    return absl::OkStatus();
+  }
+};
+
+class ImportAdmissionOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
+    const auto counts = ctx->input(1).flat<uint8_t>();
+    const std::vector<char> bytes(counts.data(), counts.data() + counts.size());
+    const auto numbers = ctx->input(2).flat<int32_t>();
+    const std::vector<int32_t> features(numbers.data(),
+                                        numbers.data() + numbers.size());
+    return ToTensorFlow(store->ImportAdmission(bytes, features, executor));
+  }
+};
+
 class StatsOp final : public StoreKernel {
  public:
   using StoreKernel::StoreKernel;
@@ -130,7 +178,8 @@ class StatsOp final : public StoreKernel {
         stats.rows,         stats.known_rows,        stats.row_bytes,
         stats.memory_bytes, stats.evicted_rows,      stats.skipped_updates,
         stats.step,         stats.rows_on_disk_only, stats.disk_bytes,
-        stats.rows_read,    stats.rows_written};
+        stats.rows_read,    stats.rows_written,      stats.expired_rows,
+        stats.refused_keys, stats.tracked_keys,      stats.admission_bytes};
     constexpr int64_t kNumValues = sizeof(values) / sizeof(values[0]);
     tf::Tensor* out = nullptr;
     TF_RETURN_IF_ERROR(ctx->allocate_output(0, {kNumValues}, &out));
@@ -145,6 +194,9 @@ TFCTR_REGISTER("Tfctr>EmbeddingStoreWrite", WriteOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreRemove", RemoveOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreExport", ExportOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreImport", ImportOp);
+TFCTR_REGISTER("Tfctr>EmbeddingStoreExpire", ExpireOp);
+TFCTR_REGISTER("Tfctr>EmbeddingStoreExportAdmission", ExportAdmissionOp);
+TFCTR_REGISTER("Tfctr>EmbeddingStoreImportAdmission", ImportAdmissionOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreStats", StatsOp);
 #undef TFCTR_REGISTER
 

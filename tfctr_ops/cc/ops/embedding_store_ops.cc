@@ -53,6 +53,15 @@ REGISTER_OP("Tfctr>EmbeddingStore")
     .Attr("ssd_directory: string = ''")
     .Attr("ssd_limit_bytes: int = -1")
     .Attr("direct_reads: bool = false")
+    .Attr("admission: {'none', 'count', 'bloom', 'probability'} = 'none'")
+    .Attr("admission_min_count: int >= 1 = 1")
+    .Attr("admission_expected_keys: int >= 1 = 1")
+    .Attr("admission_false_positive_rate: float = 0.01")
+    .Attr("admission_probability: float = 1.0")
+    .Attr("expiry_every: int >= 0 = 0")
+    .Attr("expiry_unused_steps: int = -1")
+    .Attr("expiry_min_norm: float = 0.0")
+    .Attr("expiry_max_rows: int = -1")
     .Attr("initializer: {'constant', 'uniform', 'normal', 'truncated_normal'}")
     .Attr("initializer_location: float")
     .Attr("initializer_scale: float")
@@ -86,6 +95,15 @@ eviction_policy: What happens when the budget is used up.
 ssd_directory: Where rows go that leave memory; '' means they are gone.
 ssd_limit_bytes: How many bytes of it may be used; -1 means no limit.
 direct_reads: Whether it is read past the page cache of the system.
+admission: Which keys get a row; the numbers are those of AdmissionOptions.
+admission_min_count: How often a key was seen that gets one.
+admission_expected_keys: For how many keys the Bloom filter is made.
+admission_false_positive_rate: How many of others it may take for seen ones.
+admission_probability: That a key gets one each time it is seen.
+expiry_every: Rows are removed every so many updates; 0: when asked to.
+expiry_unused_steps: Those not updated for more updates; -1: none for that.
+expiry_min_norm: Those with a lesser L2 norm; 0: none for that.
+expiry_max_rows: Those longest not updated, above so many; -1: none for that.
 initializer: Law of the initial weights.
 initializer_location: The constant, the least value or the mean.
 initializer_scale: The range or the standard deviation.
@@ -233,6 +251,18 @@ features: Features, shape `(p,)`, as for `EmbeddingStoreLookup`.
 removed: How many keys were there; scalar.
 )doc");
 
+REGISTER_OP("Tfctr>EmbeddingStoreExpire")
+    .Input("store: resource")
+    .Output("removed: int64")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+Removes rows by the attributes of the store that begin with `expiry`.
+
+store: Handle from `EmbeddingStore`.
+removed: How many; scalar.
+)doc");
+
 REGISTER_OP("Tfctr>EmbeddingStoreExport")
     .Attr("num_floats: int >= 1")
     .Input("store: resource")
@@ -291,12 +321,46 @@ counts: See `ids`.
 step: How many updates the store had seen; scalar.
 )doc");
 
+REGISTER_OP("Tfctr>EmbeddingStoreExportAdmission")
+    .Input("store: resource")
+    .Output("counts: uint8")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->Vector(InferenceContext::kUnknownDim));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Returns what admission counted.
+
+store: Handle from `EmbeddingStore`.
+counts: Bytes, shape `(n,)`, as in the file ADMISSION of a snapshot; none without
+  admission.
+)doc");
+
+REGISTER_OP("Tfctr>EmbeddingStoreImportAdmission")
+    .Input("store: resource")
+    .Input("counts: uint8")
+    .Input("features: int32")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle ignored;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &ignored));
+      return c->WithRank(c->input(2), 1, &ignored);
+    })
+    .Doc(R"doc(
+Brings back what admission counted, after an `EmbeddingStoreImport`.
+
+store: Handle from `EmbeddingStore`.
+counts: Bytes, as `EmbeddingStoreExportAdmission` gave them.
+features: Feature f there becomes features[f].
+)doc");
+
 REGISTER_OP("Tfctr>EmbeddingStoreStats")
     .Input("store: resource")
     .Output("stats: int64")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      c->set_output(0, c->Vector(11));
+      c->set_output(0, c->Vector(15));
       return absl::OkStatus();
     })
     .Doc(R"doc(
@@ -304,7 +368,8 @@ Counts what the store holds and did.
 
 store: Handle from `EmbeddingStore`.
 stats: rows, known_rows, row_bytes, memory_bytes, evicted_rows, skipped_updates,
-  step, rows_on_disk_only, disk_bytes, rows_read, rows_written.
+  step, rows_on_disk_only, disk_bytes, rows_read, rows_written, expired_rows,
+  refused_keys, tracked_keys, admission_bytes.
 )doc");
 
 }  // namespace tfctr

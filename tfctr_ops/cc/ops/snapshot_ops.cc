@@ -91,7 +91,8 @@ Tells what a snapshot holds, by its manifest.
 directory: As given to `EmbeddingStoreSave`.
 metadata: As given there.
 facts: step, dim, num_slot_floats, rows.
-names: Of the segment files, `(n,)`.
+names: Of the segment files and, last, of the counts of admission, if there are
+  any: `(n,)`.
 segments: Rows in the file, rows that belong to the snapshot, bytes: `(n, 3)`.
 )doc");
 

@@ -43,8 +43,12 @@ Status EmbeddingStore::Create(StoreOptions options,
     Status status = SsdTier::Open(options.ssd, layout, num_shards, &ssd);
     if (!status.ok()) return status;
   }
-  store->reset(new EmbeddingStore(std::move(options), std::move(budget),
-                                  std::move(ssd)));
+  try {
+    store->reset(
+        new EmbeddingStore(options, std::move(budget), std::move(ssd)));
+  } catch (const std::bad_alloc&) {
+    return Admission::TooLarge(options);
+  }
   return Status::Ok();
 }
 
@@ -62,6 +66,10 @@ EmbeddingStore::EmbeddingStore(StoreOptions options,
   for (int64_t s = 0; s < num_shards; ++s) {
     shards_.push_back(std::make_unique<Shard>(options_, layout_, chunk_bytes, s,
                                               &arena_, ssd_.get()));
+  }
+  if (options_.admission.kind != AdmissionOptions::Kind::kNone) {
+    admission_ = std::make_unique<Admission>(options_);
+    for (const auto& shard : shards_) shard->set_admission(admission_.get());
   }
   if (ssd_ == nullptr) return;
   background_ = std::make_unique<BackgroundThread>();
@@ -166,7 +174,8 @@ Status EmbeddingStore::Lookup(const KeyBatch& keys, Executor* executor,
   if (batch->batch.size() < keys.n) {
     std::fill_n(rows, keys.n * layout_.dim(), 0.0f);
   }
-  status = Resolve(batch.get(), executor, rows);
+  status = Resolve(batch.get(), executor, rows,
+                   admission_ == nullptr ? kAdmitsAll : step());
   if (!status.ok()) return status;
   *ticket =
       std::make_shared<Ticket>(shared_from_this(), keys.n, std::move(batch));
@@ -178,9 +187,9 @@ Status EmbeddingStore::Lookup(const KeyBatch& keys, Executor* executor,
 }
 
 Status EmbeddingStore::Resolve(ResolvedBatch* batch, Executor* executor,
-                               float* rows) {
-  if (budget_->is_limited() || ssd_ != nullptr) {
-    return ResolveWithinBudget(batch, executor, rows);
+                               float* rows, int64_t asks_at) {
+  if (budget_->is_limited() || ssd_ != nullptr || asks_at != kAdmitsAll) {
+    return ResolveWithinBudget(batch, executor, rows, asks_at);
   }
   ForEachShard(batch->batch.size(), executor, [&](int64_t s) {
     ShardBatch part = batch->OfShard(s);
@@ -205,21 +214,27 @@ std::vector<std::unique_lock<std::mutex>> EmbeddingStore::LockShards() {
 // must evict how many; then they insert. So a full store inserts nothing, and
 // who is evicted does not depend on which thread came first.
 Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
-                                           Executor* executor, float* rows) {
+                                           Executor* executor, float* rows,
+                                           int64_t asks_at) {
+  const bool asks = asks_at != kAdmitsAll;
   const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
   std::vector<ShardBatch> parts;
   for (int64_t s = 0; s < num_shards(); ++s) parts.push_back(batch->OfShard(s));
   std::vector<int64_t> absent(parts.size());
   std::vector<ShardFetch> fetches(ssd_ == nullptr ? 0 : parts.size());
+  std::vector<Newcomers> newcomers(asks ? parts.size() : 0);
   executor->ParallelFor(num_shards(), [&](int64_t s) {
     const auto i = static_cast<size_t>(s);
     std::vector<const PlacedKey*> keys;
-    shard(s).Resolve(&parts[i], rows, &keys);
+    shard(s).Resolve(&parts[i], rows, &keys,
+                     asks ? &newcomers[i].occurrences : nullptr);
     absent[i] = static_cast<int64_t>(keys.size());
     if (ssd_ != nullptr) StartFetch(s, keys, &fetches[i]);
+    if (asks) newcomers[i].keys = std::move(keys);
   });
   Status status = FinishFetch(&fetches, executor);
   if (!status.ok()) return status;
+  if (asks) AskAdmission(asks_at, fetches, executor, &newcomers, &absent);
 
   const int64_t row_bytes = layout_.row_bytes();
   const bool evicts = options_.eviction_policy != EvictionPolicy::kNone;
@@ -237,7 +252,9 @@ Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
   std::vector<int64_t> must_evict(parts.size());
   std::vector<int64_t> may_evict(parts.size());  // Beyond that.
   int64_t left = granted;
-  const int64_t debt = budget_->used_bytes() - budget_->limit_bytes();
+  const int64_t debt = budget_->is_limited()
+                           ? budget_->used_bytes() - budget_->limit_bytes()
+                           : 0;
   int64_t owed = (std::max<int64_t>(0, debt) + row_bytes - 1) / row_bytes;
   for (size_t s = 0; s < parts.size(); ++s) {
     const int64_t inserts = std::min(left, absent[s]);
@@ -263,7 +280,10 @@ Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
     const auto i = static_cast<size_t>(s);
     if (evicts) evicted += shard(s).Evict(must_evict[i], parts[i]);
     if (ssd_ != nullptr) PromoteAll(s, fetches[i], /*used=*/true);
-    if (absent[i] > 0) shard(s).InsertAbsent(&parts[i], rows);
+    if (asks) Admit(s, newcomers[i]);
+    if (asks || absent[i] > 0) {
+      shard(s).InsertAbsent(&parts[i], rows, /*inserts=*/!asks);
+    }
     batch->num_distinct[i] = parts[i].num_distinct;
     batch->generations[i] = shard(s).generation();
   });
@@ -346,7 +366,12 @@ Status EmbeddingStore::Remove(const KeyBatch& keys, Executor* executor,
     const ShardBatch part = batch->OfShard(s);
     for (int64_t i = 0; i < part.size; ++i) {
       const uint32_t slot = shard(s).Find(part.keys[i]);
-      if (slot == Shard::kNoSlot) continue;
+      if (slot == Shard::kNoSlot) {
+        if (admission_ != nullptr) {
+          admission_->Forget(s, part.keys[i].feature, part.keys[i].id);
+        }
+        continue;
+      }
       known += shard(s).rows().Header(slot)->known;
       ++freed;
       shard(s).Release(slot);
@@ -361,32 +386,6 @@ Status EmbeddingStore::Remove(const KeyBatch& keys, Executor* executor,
 int64_t EmbeddingStore::step() {
   std::lock_guard<std::mutex> lock(step_mutex_);
   return step_;
-}
-
-StoreStats EmbeddingStore::Stats(Executor* executor) {
-  StoreStats stats = {};
-  {
-    std::lock_guard<std::mutex> lock(step_mutex_);
-    // What fails here fails again, and is told, at the next lookup.
-    static_cast<void>(FlushLocked(executor));
-    stats.step = step_;
-    stats.skipped_updates = skipped_updates_;
-  }
-  for (const auto& shard : shards_) {
-    std::lock_guard<std::mutex> lock(shard->mutex());
-    stats.rows += shard->rows().size();
-    stats.rows_on_disk_only += shard->on_disk_only();
-    stats.known_rows += shard->known();
-    stats.evicted_rows += shard->evicted();
-  }
-  stats.row_bytes = layout_.row_bytes();
-  stats.memory_bytes = arena_.allocated_bytes();
-  if (ssd_ != nullptr) {
-    stats.disk_bytes = ssd_->used_bytes();
-    stats.rows_read = ssd_->rows_read();
-    stats.rows_written = ssd_->rows_written();
-  }
-  return stats;
 }
 
 }  // namespace tfctr

@@ -25,6 +25,7 @@
 #include <mutex>
 #include <vector>
 
+#include "tfctr_ops/cc/store/admission.h"
 #include "tfctr_ops/cc/store/batch.h"
 #include "tfctr_ops/cc/store/executor.h"
 #include "tfctr_ops/cc/store/memory_budget.h"
@@ -67,6 +68,11 @@ struct StoreStats {
   int64_t memory_bytes;     // Rows, index and what is reserved for them.
   int64_t evicted_rows;     // That left memory; without an SSD tier, for good.
   int64_t skipped_updates;  // For a bad gradient.
+  int64_t expired_rows;     // That were removed by the options' expiry.
+  // Of admission:
+  int64_t refused_keys;     // Of lookups; of equal keys, all.
+  int64_t tracked_keys;     // That are counted one by one.
+  int64_t admission_bytes;  // Of the counters.
   int64_t step;
   // Of the SSD tier:
   int64_t rows_on_disk_only;
@@ -93,9 +99,12 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   // updated read the default row. Changes nothing.
   Status Read(const KeyBatch& keys, Executor* executor, float* rows);
 
-  // As Read, but unseen keys are inserted and read their initial rows. The
+  // As Read, but unseen keys are inserted and read their initial rows; those
+  // that the options' admission refuses read the default row, and their
+  // gradients are dropped. Each lookup decides anew, also within a step. The
   // ticket is for Update; dropping it is fine. Returns ResourceExhausted, with
-  // nothing inserted, if the budget is used up and there is no eviction policy.
+  // nothing inserted or counted, if the budget is used up and there is no
+  // eviction policy.
   Status Lookup(const KeyBatch& keys, Executor* executor, float* rows,
                 std::shared_ptr<Ticket>* ticket);
 
@@ -115,8 +124,14 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   // with nothing changed, if a weight is NaN or infinite.
   Status Write(const KeyBatch& keys, const float* weights, Executor* executor);
 
-  // Removes keys. Returns how many of their rows were ever updated or written.
+  // Removes keys, and what admission counted of them, but for what is in a
+  // Bloom filter. Returns how many of their rows were ever updated or written.
   Status Remove(const KeyBatch& keys, Executor* executor, int64_t* removed);
+
+  // Removes rows by the options' expiry, as every `expiry.every` updates do,
+  // and returns how many. Only known rows count, and leave. All wait meanwhile.
+  // Returns FailedPrecondition if the options name none.
+  Status Expire(Executor* executor, int64_t* removed);
 
   // Hands out all known rows, as of one moment: calls allocate(n) once and
   // fills the arrays it returns.
@@ -129,6 +144,14 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   Status Import(int64_t n, const RowArrays& rows, int64_t step,
                 Executor* executor);
 
+  // What admission counted, as it stands in a snapshot; no bytes without
+  // admission. Import forgets it, and a later ImportAdmission brings it back,
+  // as Restore does.
+  Status ExportAdmission(Executor* executor, std::vector<char>* bytes);
+  Status ImportAdmission(const std::vector<char>& bytes,
+                         const std::vector<int32_t>& features,
+                         Executor* executor);
+
   // Writes all known rows, as of one moment, to a new directory; `metadata` is
   // kept beside them. Training may go on meanwhile. Rows that have not changed
   // since the last snapshot are not written again: their files are linked, or
@@ -138,10 +161,11 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
               Executor* executor, SaveReport* report);
 
   // The same in two calls: the snapshot is of the moment of the first, which
-  // takes no time, and the second does the work, beside the training. To begin
-  // another, or to replace all rows, gives up what was begun.
-  // Without an SSD tier, what snapshots share is kept in a locked directory of
-  // this store under `scratch`, which the first snapshot chooses.
+  // takes no time but for a copy of what admission counted, with all waiting
+  // (10 million keys: 0.2 s), and the second does the work, beside the
+  // training. To begin another, or to replace all rows, gives up what was
+  // begun. Without an SSD tier, what snapshots share is kept in a locked
+  // directory of this store under `scratch`, which the first snapshot chooses.
   Status BeginSave(const std::string& directory, const std::string& scratch,
                    Executor* executor);
   Status FinishSave(const std::string& metadata, SaveReport* report);
@@ -193,10 +217,13 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   Status Partition(const KeyBatch& keys, Executor* executor,
                    ResolvedBatch* batch) const;
 
-  // Resolves every key of the batch to a row, inserting what is absent.
-  Status Resolve(ResolvedBatch* batch, Executor* executor, float* rows);
+  // Resolves every key of the batch to a row, inserting what is absent. Unless
+  // `asks_at` is kAdmitsAll, admission decides what is, after so many updates.
+  static constexpr int64_t kAdmitsAll = -1;
+  Status Resolve(ResolvedBatch* batch, Executor* executor, float* rows,
+                 int64_t asks_at = kAdmitsAll);
   Status ResolveWithinBudget(ResolvedBatch* batch, Executor* executor,
-                             float* rows);
+                             float* rows, int64_t asks_at);
   std::vector<std::unique_lock<std::mutex>> LockShards();
 
   // ------ With an SSD tier; see embedding_store_ssd.cc.
@@ -229,6 +256,44 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   // Copies the rows of a shard that are on disk only to `out` from `i` on.
   // REQUIRES: all locks.
   Status ExportFromDisk(int64_t s, int64_t i, RowArrays* out);
+
+  // ------ With admission; see embedding_store_admission.cc. REQUIRES: all
+  // locks.
+
+  // Keys of a lookup that a shard has no rows of: one of each.
+  struct Newcomers {
+    std::vector<const PlacedKey*> keys;
+    std::vector<int64_t> occurrences;  // Of each, in the batch.
+    std::vector<Admission::Answer> answers;
+  };
+  // Takes out keys whose rows are on disk, asks about the others, and takes
+  // those that are refused off `absent`, the number of each shard's.
+  void AskAdmission(int64_t step, const std::vector<ShardFetch>& fetches,
+                    Executor* executor, std::vector<Newcomers>* newcomers,
+                    std::vector<int64_t>* absent);
+  // Inserts those that were admitted, and counts the others.
+  void Admit(int64_t s, const Newcomers& newcomers);
+  // What a snapshot of this moment keeps.
+  std::vector<char> CopyAdmission() const;
+
+  // ------ Expiry; see embedding_store_expiry.cc. REQUIRES: all locks.
+
+  struct KnownRow {
+    int64_t shard;
+    int64_t id;
+    uint32_t feature;
+    uint32_t last_step;
+    uint32_t slot;         // kNoSlot if it is on disk only.
+    Location location;     // Then.
+    const float* weights;  // For the moment.
+  };
+  // Shows all known rows of a shard, each of which may be removed meanwhile.
+  Status VisitKnownRows(int64_t s,
+                        const std::function<void(const KnownRow&)>& visit);
+  void Remove(const KnownRow& row);
+  bool IsExpired(const KnownRow& row) const;
+  // REQUIRES: step_mutex_ is held, and no lock of a shard.
+  Status ExpireLocked(Executor* executor, int64_t* removed);
 
   // ------ Snapshots; see embedding_store_snapshot.cc. REQUIRES: save_mutex_.
 
@@ -277,8 +342,10 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   const RowKernels& kernels_;
   const std::shared_ptr<MemoryBudget> budget_;
   Arena arena_;
-  const std::unique_ptr<SsdTier> ssd_;  // Null if there is none.
+  const std::unique_ptr<SsdTier> ssd_;    // Null if there is none.
+  std::unique_ptr<Admission> admission_;  // Null if every key is admitted.
   std::vector<std::unique_ptr<Shard>> shards_;
+  std::atomic<int64_t> refused_keys_{0};
 
   std::mutex batches_mutex_;
   // Guarded by batches_mutex_:
@@ -290,6 +357,7 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   std::unique_ptr<SsdTier> snapshot_tier_;
   std::string saves_to_;  // The snapshot that was begun; else empty.
   int64_t step_of_save_ = 0;
+  std::vector<char> admission_of_save_;
 
   std::mutex step_mutex_;  // Before any shard's.
   // Guarded by step_mutex_:
@@ -301,6 +369,7 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   float learning_rate_ = 0.0f;   // Of the open step.
   bool drops_step_ = false;      // Whether a gradient of the open step was bad.
   int64_t skipped_updates_ = 0;
+  int64_t expired_rows_ = 0;
 
   std::atomic<bool> closes_{false};
   // Of each shard: whether a compaction waits for its turn.

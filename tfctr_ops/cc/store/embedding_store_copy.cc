@@ -158,6 +158,7 @@ void EmbeddingStore::Clear(int64_t step, Executor* executor) {
     budget_->Release(shard(s).rows().size() * layout_.row_bytes());
     shard(s).Clear();
   });
+  if (admission_ != nullptr) admission_->Clear();
   step_ = step;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "tfctr_ops/cc/store/admission_format.h"
 #include "tfctr_ops/cc/store/embedding_store.h"
 
 namespace tfctr {
@@ -123,6 +124,7 @@ Status EmbeddingStore::BeginSave(const std::string& directory,
   const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
   tier()->BeginCut();
   for (const auto& shard : shards_) shard->BeginSnapshot();
+  admission_of_save_ = CopyAdmission();
   saves_to_ = directory;
   step_of_save_ = step_;
   return Status::Ok();
@@ -164,6 +166,13 @@ Status EmbeddingStore::FinishSave(const std::string& metadata,
   }
   report->rows_written = tier()->rows_saved() - before;
   cut.clear();
+  snapshot.admission_bytes = static_cast<int64_t>(admission_of_save_.size());
+  if (status.ok() && snapshot.admission_bytes > 0) {
+    SealAdmission(&admission_of_save_);
+    status = WriteAdmission(files, draft, admission_of_save_);
+    report->bytes += snapshot.admission_bytes;
+  }
+  std::vector<char>().swap(admission_of_save_);
   if (status.ok()) status = WriteManifest(files, draft, snapshot);
   if (status.ok()) status = files->SyncDirectory(draft);
   if (status.ok()) status = files->Rename(draft, directory);
@@ -188,6 +197,7 @@ Status EmbeddingStore::Save(const std::string& directory,
 void EmbeddingStore::AbandonSave() {
   if (saves_to_.empty()) return;
   options_.ssd.files->RemoveTree(saves_to_ + ".tmp");
+  std::vector<char>().swap(admission_of_save_);
   EndCut();
 }
 
@@ -227,6 +237,10 @@ Status EmbeddingStore::Restore(const std::string& directory,
   Snapshot snapshot;
   Status status = ReadManifest(files, directory, &snapshot);
   if (status.ok()) status = CheckSnapshot(directory, snapshot, features);
+  std::vector<char> admission;
+  if (status.ok() && admission_ != nullptr && snapshot.admission_bytes > 0) {
+    status = ReadAdmission(files, directory, snapshot, &admission);
+  }
   if (!status.ok()) return status;
   std::lock_guard<std::mutex> save_lock(save_mutex_);
   AbandonSave();
@@ -287,6 +301,11 @@ Status EmbeddingStore::Restore(const std::string& directory,
     status = ReadSegment(files, directory, snapshot, segment, take);
   }
   if (status.ok()) status = import();
+  if (status.ok() && !admission.empty()) {
+    const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
+    status =
+        admission_->Load(directory + "/" + kAdmissionName, admission, features);
+  }
   if (!status.ok()) Clear(0, executor);
   return status;
 }

@@ -132,7 +132,13 @@ Status EmbeddingStore::FlushLocked(Executor* executor) {
   }
   for (Report& report : reports_) ReturnBatch(std::move(report.batch));
   reports_.clear();
-  return Status::Ok();
+  // Here, and not with the next lookup: it is the step that makes it due.
+  const ExpiryOptions& expiry = options_.expiry;
+  if (!expiry.is_on() || expiry.every <= 0 || step.number % expiry.every != 0) {
+    return Status::Ok();
+  }
+  int64_t removed;
+  return ExpireLocked(executor, &removed);
 }
 
 void EmbeddingStore::Unite(int64_t s, const ResolvedBatch& batch,
@@ -183,13 +189,22 @@ void EmbeddingStore::ApplyToShard(int64_t s, const UpdateStep& step) {
     const int32_t* place_of = scratch.place_of[r].data();
     scratch.positions.resize(static_cast<size_t>(part.size));
     scratch.places.resize(static_cast<size_t>(part.size));
-    for (int64_t i = 0; i < part.size; ++i) {
-      scratch.positions[static_cast<size_t>(i)] = part.keys[i].position;
-      scratch.places[static_cast<size_t>(i)] = place_of[part.places[i]];
+    int64_t n = part.size;
+    if (admission_ == nullptr) {
+      for (int64_t i = 0; i < part.size; ++i) {
+        scratch.positions[static_cast<size_t>(i)] = part.keys[i].position;
+        scratch.places[static_cast<size_t>(i)] = place_of[part.places[i]];
+      }
+    } else {
+      n = 0;
+      for (int64_t i = 0; i < part.size; ++i) {
+        if (part.places[i] < 0) continue;  // Refused.
+        scratch.positions[static_cast<size_t>(n)] = part.keys[i].position;
+        scratch.places[static_cast<size_t>(n++)] = place_of[part.places[i]];
+      }
     }
     kernels_.accumulate(reports_[r].gradient.values, scratch.positions.data(),
-                        scratch.places.data(), part.size, dim,
-                        scratch.sums.data());
+                        scratch.places.data(), n, dim, scratch.sums.data());
   }
 
   const RamTier::View rows = shard(s).rows().view();

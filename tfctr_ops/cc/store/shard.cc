@@ -13,7 +13,10 @@ constexpr int64_t kGroup = 16;
 
 constexpr uint32_t kMaxScore = 3;
 
-void KeepOneOfEach(std::vector<const PlacedKey*>* keys) {
+// Sorts the keys; `occurrences`, unless it is null, tells how many of each
+// there were.
+void KeepOneOfEach(std::vector<const PlacedKey*>* keys,
+                   std::vector<int64_t>* occurrences = nullptr) {
   const auto order = [](const PlacedKey* a, const PlacedKey* b) {
     return a->id != b->id ? a->id < b->id : a->feature < b->feature;
   };
@@ -21,6 +24,10 @@ void KeepOneOfEach(std::vector<const PlacedKey*>* keys) {
     return a->id == b->id && a->feature == b->feature;
   };
   std::sort(keys->begin(), keys->end(), order);
+  for (size_t i = 0; occurrences != nullptr && i < keys->size(); ++i) {
+    if (i == 0 || !same((*keys)[i - 1], (*keys)[i])) occurrences->push_back(0);
+    ++occurrences->back();
+  }
   keys->erase(std::unique(keys->begin(), keys->end(), same), keys->end());
 }
 
@@ -115,7 +122,8 @@ void Shard::Read(const PlacedKey* keys, int64_t n, float* rows,
 }
 
 void Shard::Resolve(ShardBatch* batch, float* rows,
-                    std::vector<const PlacedKey*>* absent) {
+                    std::vector<const PlacedKey*>* absent,
+                    std::vector<int64_t>* occurrences) {
   const bool keeps_score = options_.eviction_policy != EvictionPolicy::kNone;
   const PlacedKey* const keys = batch->keys;
   int32_t* const places = batch->places;
@@ -156,7 +164,7 @@ void Shard::Resolve(ShardBatch* batch, float* rows,
         }
       });
   batch->num_distinct = num_distinct;
-  if (absent != nullptr) KeepOneOfEach(absent);
+  if (absent != nullptr) KeepOneOfEach(absent, occurrences);
 }
 
 std::vector<const PlacedKey*> Shard::FindAbsent(const PlacedKey* keys,
@@ -171,11 +179,16 @@ std::vector<const PlacedKey*> Shard::FindAbsent(const PlacedKey* keys,
   return absent;
 }
 
-void Shard::InsertAbsent(ShardBatch* batch, float* rows) {
+void Shard::InsertAbsent(ShardBatch* batch, float* rows, bool inserts) {
   for (int64_t i = 0; i < batch->size; ++i) {
     if (batch->places[i] >= 0) continue;
     const PlacedKey& key = batch->keys[i];
     uint32_t slot = Find(key);
+    if (slot == kNoSlot && !inserts) {
+      const float* from = options_.default_row.data();
+      kernels_.copy(&from, &key.position, 1, layout_.dim(), rows);
+      continue;
+    }
     if (slot == kNoSlot) slot = Insert(key);
     const int64_t before = batch->num_distinct;
     batch->places[i] =
@@ -213,6 +226,7 @@ uint32_t Shard::Insert(const PlacedKey& key) {
                             layout_.dim(), weights);
   options_.optimizer.InitializeSlots(layout_.dim(), weights + layout_.dim());
   index_.Insert(key.tag, slot);
+  if (admission_ != nullptr) admission_->Forget(number_, key.feature, key.id);
   return slot;
 }
 

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "tfctr_ops/cc/store/admission.h"
 #include "tfctr_ops/cc/store/arena.h"
 #include "tfctr_ops/cc/store/key_index.h"
 #include "tfctr_ops/cc/store/ram_tier.h"
@@ -58,12 +59,16 @@ class Shard {
 
   // Finds the distinct rows of the batch and copies their weights to `rows`,
   // unless that is null. Keys that are not in memory are inserted if `absent`
-  // is null; else their place is -1, and `absent` is given one of each, sorted.
+  // is null; else their place is -1, and `absent` is given one of each, sorted,
+  // and `occurrences`, unless it is null, how often each stands in the batch.
   void Resolve(ShardBatch* batch, float* rows,
-               std::vector<const PlacedKey*>* absent);
+               std::vector<const PlacedKey*>* absent,
+               std::vector<int64_t>* occurrences = nullptr);
 
   // Inserts the keys that Resolve left out, unless they were brought up since.
-  void InsertAbsent(ShardBatch* batch, float* rows);
+  // If `inserts` is false, those that have no row by now read the default row
+  // instead, and their place stays -1.
+  void InsertAbsent(ShardBatch* batch, float* rows, bool inserts = true);
 
   // Frees up to `wanted` rows, never one of `batch`. Returns how many. With an
   // SSD tier, rows that hold something go there.
@@ -120,6 +125,8 @@ class Shard {
 
   // Removes the row of a slot for good.
   void Release(uint32_t slot);
+  // The same for a row that is on disk only.
+  void ReleaseOnDisk(uint32_t feature, int64_t id, Location location);
   // Removes every row.
   void Clear();
 
@@ -142,6 +149,10 @@ class Shard {
   // which were as on disk before.
   void CountChanged(int64_t newly_known, const uint32_t* slots,
                     const int32_t* newly_dirty, int64_t num_newly_dirty);
+
+  // Tells it of keys that get a row, or lose one that was never updated. It
+  // must outlive the shard.
+  void set_admission(Admission* admission) { admission_ = admission; }
 
   // Keeps copies of rows on disk from now on, for snapshots alone. REQUIRES:
   // there is no tier.
@@ -166,6 +177,9 @@ class Shard {
   // Rows that hold something, in memory or on disk.
   int64_t known() const { return known_ + on_disk_only_; }
   int64_t on_disk_only() const { return on_disk_only_; }
+  int64_t number() const { return number_; }
+  // Rows in memory that hold nothing.
+  int64_t unknown() const { return rows_.size() - known_; }
   int64_t evicted() const { return evicted_; }
 
  private:
@@ -200,6 +214,7 @@ class Shard {
   const RowKernels& kernels_;
   const int64_t number_;
   SsdTier* ssd_;
+  Admission* admission_ = nullptr;  // Null if every key is admitted.
   bool demotes_;  // Whether rows that leave memory go to disk.
   std::mutex mutex_;
   KeyIndex index_;

@@ -26,6 +26,9 @@ bool Shard::Demote(uint32_t slot) {
   const RowHeader& header = *rows_.Header(slot);
   // What was never updated can be brought back from its key.
   if (!demotes_ || !header.known) {
+    if (admission_ != nullptr && !header.known) {
+      admission_->Remember(number_, header.feature, header.id);
+    }
     Release(slot);
     return true;
   }
@@ -101,6 +104,16 @@ bool Shard::Relocate(const std::byte* row, Location location) {
 bool Shard::IsOnDiskOnly(const std::byte* row, Location location) const {
   const RowHeader& header = *RowLayout::Header(const_cast<std::byte*>(row));
   return index_.Has(TagOf(header), location | KeyIndex::kOnDisk);
+}
+
+void Shard::ReleaseOnDisk(uint32_t feature, int64_t id, Location location) {
+  RowHeader header = {};
+  header.feature = feature & 0xffffffU;
+  header.id = id;
+  index_.Erase(TagOf(header), location | KeyIndex::kOnDisk);
+  ssd_->Drop(number_, location, SsdTier::Purpose::kEviction);
+  --on_disk_only_;
+  ++generation_;
 }
 
 std::byte* Shard::MakeKnown(uint32_t slot) {

@@ -12,7 +12,9 @@ namespace tfctr {
 namespace {
 
 constexpr char kMagic[8] = {'t', 'f', 'c', 't', 'r', 'S', 'N', 'P'};
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kVersion = 2;
+// Of a snapshot without counters of admission, as it always was.
+constexpr uint64_t kPlainVersion = 1;
 constexpr int64_t kPagesAtOnce = 64;
 constexpr int64_t kCopyBytes = int64_t{4} << 20;
 
@@ -75,7 +77,8 @@ Status WriteManifest(FileSystem* files, const std::string& directory,
                      const Snapshot& snapshot) {
   Writer out;
   out.Bytes(kMagic, sizeof(kMagic));
-  out.Number(kVersion);
+  const bool is_plain = snapshot.admission_bytes == 0;
+  out.Number(is_plain ? kPlainVersion : kVersion);
   out.Number(static_cast<uint64_t>(snapshot.step));
   out.Number(static_cast<uint64_t>(snapshot.dim));
   out.Number(static_cast<uint64_t>(snapshot.num_slot_floats));
@@ -89,6 +92,7 @@ Status WriteManifest(FileSystem* files, const std::string& directory,
     out.Number(static_cast<uint64_t>(segment.num_rows));
     out.Bytes(segment.live.data(), segment.live.size() * sizeof(uint64_t));
   }
+  if (!is_plain) out.Number(static_cast<uint64_t>(snapshot.admission_bytes));
   std::vector<char> bytes = out.bytes();
   const uint32_t crc = Crc32c(bytes.data(), static_cast<int64_t>(bytes.size()));
   bytes.resize(bytes.size() + sizeof(crc));
@@ -135,11 +139,12 @@ Status ReadManifest(FileSystem* files, const std::string& directory,
     return Status::DataLoss("'" + path + "' is no manifest of tfctr.");
   }
   const uint64_t version = in.Number();
-  if (version != kVersion) {
-    return Status::InvalidArgument("'" + path + "' has version " +
-                                   std::to_string(version) +
-                                   " of the format; this tfctr reads version " +
-                                   std::to_string(kVersion) + ".");
+  if (version != kVersion && version != kPlainVersion) {
+    return Status::InvalidArgument(
+        "'" + path + "' has version " + std::to_string(version) +
+        " of the format; this tfctr reads versions " +
+        std::to_string(kPlainVersion) + " to " + std::to_string(kVersion) +
+        ".");
   }
   *snapshot = {};
   snapshot->step = static_cast<int64_t>(in.Number());
@@ -160,6 +165,9 @@ Status ReadManifest(FileSystem* files, const std::string& directory,
       segment.num_live += __builtin_popcountll(word);
     }
     snapshot->segments.push_back(std::move(segment));
+  }
+  if (version == kVersion) {
+    snapshot->admission_bytes = static_cast<int64_t>(in.Number());
   }
   if (!in.at_end()) {
     return Status::DataLoss("'" + path + "' does not end where it should.");

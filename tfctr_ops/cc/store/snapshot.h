@@ -39,6 +39,7 @@ struct Snapshot {
   int64_t optimizer = 0;  // SparseOptimizer::Kind.
   int64_t page_bytes = 0;
   int64_t rows_per_page = 0;
+  int64_t admission_bytes = 0;  // Of the file that keeps counters; 0: none.
   std::vector<SnapshotSegment> segments;
 
   int64_t num_rows() const {

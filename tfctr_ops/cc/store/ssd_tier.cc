@@ -284,43 +284,43 @@ void SsdTier::FinishWrites() {
 }
 
 void SsdTier::Seal(int64_t shard) {
-  for (OpenSegment& open : shards_[static_cast<size_t>(shard)].open) {
-    SealOpen(&open);
-  }
+  ShardSegments& own = shards_[static_cast<size_t>(shard)];
+  for (OpenSegment& open : own.open) SealOpen(&own, &open);
 }
 
-void SsdTier::SealOpen(OpenSegment* open) {
+void SsdTier::SealOpen(ShardSegments* own, OpenSegment* open) {
   if (open->segment == nullptr) return;
   const std::shared_ptr<Segment> segment = std::move(open->segment);
   open->segment.reset();
   std::shared_ptr<Segment::Chunk> chunk = segment->Seal();
   if (chunk != nullptr) HandOver(segment, std::move(chunk), /*waits=*/false);
+  if (segment->num_live() == 0) GiveUp(own, open->place);
+}
+
+void SsdTier::GiveUp(ShardSegments* own, size_t place) {
+  std::shared_ptr<Segment>& segment = own->segments[place];
+  own->num_rows -= segment->num_rows();
+  if (cut_ != 0) own->at_cut.push_back(segment);
+  segment.reset();
+  own->free_places.push_back(place);
 }
 
 void SsdTier::Drop(int64_t shard, Location location, Purpose purpose) {
   ShardSegments& own = shards_[static_cast<size_t>(shard)];
   const auto place = static_cast<size_t>(location / layout_.capacity());
-  Segment* segment = own.segments[place].get();
+  Segment* const segment = own.segments[place].get();
   segment->ClearLive(location % layout_.capacity(), cut_,
                      purpose == Purpose::kSnapshot);
   --own.num_live;
-  for (OpenSegment& open : own.open) {
-    // An open segment with many stale rows is sealed, since only then it can be
-    // compacted.
-    if (segment == open.segment.get() && IsStale(*segment) &&
-        segment->num_rows() >=
-            kMinChunks * chunk_pages_ * layout_.rows_per_page) {
-      SealOpen(&open);
-    }
+  if (segment->is_sealed()) {
+    if (segment->num_live() == 0) GiveUp(&own, place);
+  } else if (IsStale(*segment) &&
+             segment->num_rows() >=
+                 kMinChunks * chunk_pages_ * layout_.rows_per_page) {
+    // Only then it can be compacted.
+    SealOpen(&own, &own.open[own.open[1].segment.get() == segment ? 1 : 0]);
   }
-  if (segment->num_live() == 0 && segment->is_sealed()) {
-    own.num_rows -= segment->num_rows();
-    if (cut_ != 0) own.at_cut.push_back(own.segments[place]);
-    own.segments[place].reset();
-    own.free_places.push_back(place);
-  } else if (own.is_stale() && on_stale_ != nullptr) {
-    on_stale_(shard);
-  }
+  if (own.is_stale() && on_stale_ != nullptr) on_stale_(shard);
 }
 
 void SsdTier::BeginCut() {

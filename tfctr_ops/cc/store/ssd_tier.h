@@ -209,7 +209,9 @@ class SsdTier {
                     OpenSegment* open);
   // How many rows a segment takes before it is sealed.
   int64_t EnoughRows(const ShardSegments& own) const;
-  void SealOpen(OpenSegment* open);
+  void SealOpen(ShardSegments* own, OpenSegment* open);
+  // Drops the sealed segment there, which has no live row.
+  void GiveUp(ShardSegments* own, size_t place);
   int64_t MaxPendingBytes() const;
   void HandOver(const std::shared_ptr<Segment>& segment,
                 std::shared_ptr<Segment::Chunk> chunk, bool waits);

@@ -21,6 +21,33 @@ enum class EvictionPolicy {
            // row trained once leaves before one trained often.
 };
 
+// Which keys get a row, of those that a training lookup finds without one.
+struct AdmissionOptions {
+  enum class Kind {
+    kNone,         // All.
+    kCount,        // Those seen `min_count` times, this batch included.
+    kBloom,        // The same, counted by a CountingBloomFilter.
+    kProbability,  // Each time a key is seen, with this probability.
+  };
+  Kind kind = Kind::kNone;
+  int64_t min_count = 1;
+  int64_t expected_keys = 1;
+  double false_positive_rate = 0.01;
+  double probability = 1.0;
+};
+
+// Which rows are removed, of those that were ever updated or written.
+struct ExpiryOptions {
+  int64_t every = 0;          // So many updates; 0: only when asked to.
+  int64_t unused_steps = -1;  // Not updated for more updates; < 0: none is.
+  double min_norm = 0.0;      // Weights with a lesser L2 norm.
+  int64_t max_rows = -1;      // Those longest not updated, above so many.
+
+  bool is_on() const {
+    return unused_steps >= 0 || min_norm > 0 || max_rows >= 0;
+  }
+};
+
 struct StoreOptions {
   std::string name;  // For messages.
   int64_t dim = 1;
@@ -34,6 +61,8 @@ struct StoreOptions {
   // With a directory, rows that leave memory go there, and come back when they
   // are asked for. Needs an eviction policy.
   SsdOptions ssd;
+  AdmissionOptions admission;
+  ExpiryOptions expiry;
   // A step with a NaN, infinite or absurd gradient: skipped and counted, or an
   // error.
   bool skip_bad_gradients = false;
