@@ -8,7 +8,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-BENCHES = ("step", "scale", "grow", "fit", "ssd", "snapshot")
+BENCHES = ("step", "scale", "grow", "fit", "ssd", "snapshot", "policy")
 # Those that write gigabytes to a disk.
 DISK_BENCHES = ("ssd", "snapshot")
 
@@ -67,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="of ssd and snapshot: on the disk to measure; the current one by default",
     )
+    bench.add_argument(
+        "--data", metavar="DIR", help="of policy: MovieLens 1M, to replay it too"
+    )
     bench.set_defaults(run=_bench)
     return parser
 
@@ -102,16 +105,23 @@ def _inspect(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     bench = importlib.import_module(f"tfctr.bench.{options.what}")
     _check_json(options.json)
-    place = {}
-    if options.what in DISK_BENCHES:
-        place = {"directory": options.directory}
-    elif options.directory is not None:
+    arguments = {}
+    if options.directory is not None and options.what not in DISK_BENCHES:
         raise ValueError(
             f"--directory goes with the benchmarks {' and '.join(DISK_BENCHES)}, which "
             f"write to a disk. Received: {options.what} --directory "
             f"{options.directory}. Leave it out."
         )
-    result = bench.run(**place)
+    if options.directory is not None:
+        arguments["directory"] = options.directory
+    if options.data is not None and options.what != "policy":
+        raise ValueError(
+            "--data goes with policy, which replays it. "
+            f"Received: bench {options.what} --data {options.data}."
+        )
+    if options.data is not None:
+        arguments["data"] = options.data
+    result = bench.run(**arguments)
     print(bench.table(result))
     _write_json(options.json, result)
     return 0

@@ -87,8 +87,8 @@ class TablesConfig:
         ssd: String. Directory for rows that have no place in memory; empty for none.
         ssd_limit: String. Bytes of it that each table may use, such as `"40GB"`; empty
             for no limit.
-        eviction_policy: String. `"none"` or `"clock"`; empty chooses, see
-            `TieredStorage`.
+        eviction_policy: String. `"none"`, `"clock"`, `"lru"` or `"lfu"`; empty
+            chooses, see `TieredStorage`.
     """
 
     optimizer: str = "adam"

@@ -8,7 +8,7 @@ from tfctr_ops import library
 from tfctr_ops.row_initializer import RowInitializer
 from tfctr_ops.sparse_optimizer import SparseOptimizer
 
-EVICTION_POLICIES = ("none", "clock")
+EVICTION_POLICIES = ("none", "clock", "lru", "lfu")
 ADMISSIONS = ("none", "count", "bloom", "probability")
 # Of a counter in a Bloom filter: 16 bits.
 MAX_BLOOM_COUNT = 2**16 - 1
@@ -55,8 +55,10 @@ class StoreConfig:
             seed of the feature determines the first weights of a row.
         default_row: Tuple of `dim` floats: what keys read that were never updated.
         eviction_policy: String. `"none"`: new keys are an error once the budget is used
-            up. `"clock"`: rows leave memory that were not trained lately, with what
-            they learned unless there is an `ssd_directory`.
+            up. Otherwise rows leave memory, with what they learned unless there is an
+            `ssd_directory`: `"clock"`: those updated seldom, where updates long ago
+            count less. `"lru"`: those trained the longest ago. `"lfu"`: those with the
+            fewest updates in all.
         ssd_directory: String. Where rows go that leave memory; each store uses a
             directory of its own in it. `None`: nowhere.
         ssd_limit_bytes: Integer. How many bytes the store may use there. `None` means

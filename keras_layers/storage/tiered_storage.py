@@ -14,6 +14,7 @@ from keras_layers.storage.byte_size import parse_bytes
 from keras_layers.storage.storage import Counts, Forecast, Keys, Storage, Table, Vectors
 from keras_layers.table_config import TableConfig
 from tfctr_ops import EmbeddingStore, MemoryBudget, Rows, StoreConfig
+from tfctr_ops.store_config import EVICTION_POLICIES
 
 # Of cc/store: shards, bytes of a chunk of rows and of an index segment without its
 # entries, and the entries of a segment at first and at most.
@@ -21,6 +22,8 @@ _NUM_SHARDS = 64
 _CHUNK_BYTES = 128 << 10
 _SEGMENT_BYTES, _ENTRY_BYTES = 64, 8
 _FIRST_CAPACITY, _CAPACITY = 64, 2048
+# Bytes of a block of the lists of "lru" and "lfu", which is of 512 rows.
+_LIST_BYTES = 4096
 
 
 @keras.saving.register_keras_serializable(package="tfctr")
@@ -41,10 +44,12 @@ class TieredStorage(Storage):
             `None`: rows live in memory only.
         ssd_limit: Bytes that a table may use in `ssd`, at least about twice its rows.
             `None` means no limit.
-        eviction_policy: String. Without `ssd`, what a full budget does: `"none"` raises
-            an error that names the remedies; `"clock"` lets rows leave that were not
-            trained lately, and with them what they learned. With `ssd`, which rows go
-            there: `"clock"`. `None` chooses.
+        eviction_policy: String. `"none"`: without `ssd`, a full budget raises an error
+            that names the remedies. Otherwise rows leave, to `ssd` or else with what
+            they learned: `"clock"`, those updated seldom, where updates long ago count
+            less; `"lru"`, those trained the longest ago; `"lfu"`, those with the fewest
+            updates in all. The last two take 8 bytes a row in memory. `None` means
+            `"clock"` with `ssd`, else `"none"`.
         direct_reads: Boolean. Whether `ssd` is read past the page cache of the system,
             which otherwise holds the rows read last in all memory that nobody uses.
         num_threads: Integer. How many threads work on a batch; 0 means all intra-op
@@ -68,9 +73,10 @@ class TieredStorage(Storage):
         direct_reads: bool = False,
         num_threads: int = 0,
     ) -> None:
-        if eviction_policy not in (None, "none", "clock"):
+        if eviction_policy not in (None, *EVICTION_POLICIES):
+            known = ", ".join(f"'{policy}'" for policy in EVICTION_POLICIES)
             raise ValueError(
-                "`eviction_policy` must be one of 'none', 'clock'. "
+                f"`eviction_policy` must be one of {known}. "
                 f"Received: eviction_policy={eviction_policy!r}."
             )
         if num_threads < 0:
@@ -130,6 +136,9 @@ class TieredStorage(Storage):
             ssd_bytes = 2 * (num_keys - in_ram) * row_bytes
         keys, rows = num_keys / _NUM_SHARDS, in_ram / _NUM_SHARDS
         shard_bytes = _index_bytes(keys) + _rows_bytes(rows, row_bytes, chunk_bytes)
+        if self._eviction_policy in ("lru", "lfu"):
+            # One block for the heads of the lists, then blocks of 512 rows.
+            shard_bytes += _LIST_BYTES + _rows_bytes(rows, 8, _LIST_BYTES)
         ram_bytes = round(_NUM_SHARDS * shard_bytes)
         return Forecast(num_keys, row_bytes, ram_bytes, ssd_bytes)
 

@@ -170,6 +170,21 @@ def test_missing_data_is_refused(tmp_path, capsys):
     assert_refused(["train", SYNTHETIC, *overrides], message, capsys)
 
 
+def test_data_goes_with_the_bench_that_replays_it(capsys):
+    message = (
+        "--data goes with policy, which replays it. Received: bench step --data ml-1m."
+    )
+    assert_refused(["bench", "step", "--data", "ml-1m"], message, capsys)
+
+
+def test_a_trace_that_is_not_there_is_refused(tmp_path, capsys):
+    message = (
+        "--data must name the directory of MovieLens 1M, with its ratings.dat. "
+        f"Received: --data {tmp_path}."
+    )
+    assert_refused(["bench", "policy", "--data", str(tmp_path)], message, capsys)
+
+
 @pytest.mark.parametrize("command", [["train", SYNTHETIC], ["bench", "step"]])
 @pytest.mark.parametrize("file", ["none/result.json", ""])
 def test_json_that_cannot_be_written_is_refused_before_the_work(

@@ -41,9 +41,9 @@ def invalid(message):
         ),
         (
             "eviction_policy",
-            "lru",
-            "`eviction_policy` must be one of 'none', 'clock'. "
-            "Received: eviction_policy='lru'.",
+            "random",
+            "`eviction_policy` must be one of 'none', 'clock', 'lru', 'lfu'. "
+            "Received: eviction_policy='random'.",
         ),
         (
             "admission",

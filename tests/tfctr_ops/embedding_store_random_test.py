@@ -165,15 +165,17 @@ BUDGETS = {
     "ample": {"limit_bytes": 10_000 * ROW},
     "clock": {"limit_bytes": 300 * ROW, "eviction_policy": "clock"},
     "clock, below a batch": {"limit_bytes": 5 * ROW, "eviction_policy": "clock"},
+    "lru": {"limit_bytes": 300 * ROW, "eviction_policy": "lru"},
+    "lfu": {"limit_bytes": 300 * ROW, "eviction_policy": "lfu"},
 }
 # Over an SSD tier, no row is ever lost, however few fit into memory.
 SSD_BUDGETS = {"10 %": 100 * ROW, "1 %": 10 * ROW, "none": 0, "all": 10_000 * ROW}
 
 
-def over_ssd(tmp_path, budget):
+def over_ssd(tmp_path, budget, policy="clock"):
     return {
         "limit_bytes": SSD_BUDGETS[budget],
-        "eviction_policy": "clock",
+        "eviction_policy": policy,
         "ssd_directory": str(tmp_path),
     }
 
@@ -184,29 +186,40 @@ def test_a_store_over_ssd_behaves_as_a_dict(make_store, tmp_path, budget, seed):
     Pair(make_store, seed, False, **over_ssd(tmp_path, budget)).run(120)
 
 
+@pytest.mark.parametrize("policy", ["lru", "lfu"])
+def test_a_store_over_ssd_behaves_as_a_dict_whatever_leaves(
+    make_store, tmp_path, policy
+):
+    Pair(make_store, 3, False, **over_ssd(tmp_path, "10 %", policy)).run(120)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 110))
+@pytest.mark.parametrize("policy", ["clock", "lru", "lfu"])
 @pytest.mark.parametrize("budget", SSD_BUDGETS)
 def test_a_store_over_ssd_behaves_as_a_dict_for_long(
-    make_store, tmp_path, budget, seed
+    make_store, tmp_path, budget, policy, seed
 ):
-    Pair(make_store, seed, False, **over_ssd(tmp_path, budget)).run(2000)
+    Pair(make_store, seed, False, **over_ssd(tmp_path, budget, policy)).run(2000)
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_a_store_behaves_as_a_dict(make_store, budget, seed):
-    Pair(make_store, seed, "clock" in budget, **BUDGETS[budget]).run(120)
+    evicts = "eviction_policy" in BUDGETS[budget]
+    Pair(make_store, seed, evicts, **BUDGETS[budget]).run(120)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 110))
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_a_store_behaves_as_a_dict_for_long(make_store, budget, seed):
-    Pair(make_store, seed, "clock" in budget, **BUDGETS[budget]).run(2000)
+    evicts = "eviction_policy" in BUDGETS[budget]
+    Pair(make_store, seed, evicts, **BUDGETS[budget]).run(2000)
 
 
-def test_eviction_took_place(make_store):
-    pair = Pair(make_store, 0, True, **BUDGETS["clock"])
+@pytest.mark.parametrize("policy", ["clock", "lru", "lfu"])
+def test_eviction_took_place(make_store, policy):
+    pair = Pair(make_store, 0, True, **BUDGETS[policy])
     pair.run(60)
     assert pair.store.stats()["evicted_rows"] > 0

@@ -177,7 +177,7 @@ def test_handles_are_scalars(raw_store):
         ("dim", 0, "Value for attr 'dim' of 0 must be at least minimum 1"),
         ("num_threads", -1, "'num_threads' of -1 must be at least minimum 0"),
         ("feature_seeds", [], "Length for attr 'feature_seeds' of 0 must be at least"),
-        ("eviction_policy", "lru", "'eviction_policy' of \"lru\" is not in the list"),
+        ("eviction_policy", "fifo", "'eviction_policy' of \"fifo\" is not in the list"),
         ("admission", "lfu", "'admission' of \"lfu\" is not in the list"),
         ("admission_min_count", 0, "'admission_min_count' of 0 must be at least"),
         ("expiry_every", -1, "'expiry_every' of -1 must be at least minimum 0"),

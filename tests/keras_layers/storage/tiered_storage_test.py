@@ -41,9 +41,9 @@ def read(table, ids):
         ({"ram": "much"}, "Received: ram='much'."),
         ({"ram": -5}, "Received: ram=-5."),
         (
-            {"eviction_policy": "lru"},
-            "`eviction_policy` must be one of 'none', 'clock'. Received: "
-            "eviction_policy='lru'.",
+            {"eviction_policy": "random"},
+            "`eviction_policy` must be one of 'none', 'clock', 'lru', 'lfu'. Received: "
+            "eviction_policy='random'.",
         ),
         (
             {"ssd_limit": "1GB"},
@@ -267,6 +267,21 @@ def test_the_forecast_is_within_a_tenth(optimizer, num_keys):
     assert abs(forecast.ram_bytes / stats["memory_bytes"] - 1) < 0.1
     assert forecast.row_bytes == stats["row_bytes"]
     assert forecast.ssd_bytes == 0
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfu"])
+@pytest.mark.parametrize("num_keys", [20_000, 200_000])
+def test_the_forecast_knows_the_lists_of_a_policy(policy, num_keys):
+    ram = num_keys * ROW_BYTES
+    storage = TieredStorage(ram=ram, eviction_policy=policy)
+    table = open_table(storage)
+    ids = tf.range(num_keys, dtype=tf.int64)
+    table.write(ids, tf.constant([0]), tf.zeros((num_keys, DIM)))
+    forecast = storage.forecast(config(), num_keys)
+    memory_bytes = table.stats()["memory_bytes"]
+    assert abs(forecast.ram_bytes / memory_bytes - 1) < 0.02
+    without = TieredStorage(ram=ram).forecast(config(), num_keys)
+    assert forecast.ram_bytes - without.ram_bytes >= 8 * num_keys
 
 
 def test_consecutive_ids_need_what_scattered_ones_need():

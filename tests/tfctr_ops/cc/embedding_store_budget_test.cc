@@ -15,6 +15,7 @@
 namespace tfctr {
 namespace {
 
+using testing::kEvictionPolicies;
 using testing::Keys;
 using testing::LookupResult;
 using testing::Random;
@@ -34,9 +35,10 @@ std::shared_ptr<MemoryBudget> RoomFor(int64_t num_rows) {
   return std::make_shared<MemoryBudget>(num_rows * kRowBytes);
 }
 
-StoreOptions Evicting(int shard_bits) {
+StoreOptions Evicting(int shard_bits,
+                      EvictionPolicy policy = EvictionPolicy::kClock) {
   StoreOptions options = SmallOptions(2);
-  options.eviction_policy = EvictionPolicy::kClock;
+  options.eviction_policy = policy;
   options.shard_bits = shard_bits;
   return options;
 }
@@ -215,105 +217,121 @@ TEST(TheBudgetHoldsForKeysOfOneShardToo) {
 }
 
 TEST(ABatchThatFitsKeepsTheBudgetWithFewRowsAShard) {
-  const auto budget = RoomFor(100);
-  const TestStore store(Evicting(6), budget);
-  for (int64_t step = 0; step < 200; ++step) {
-    store.Lookup(Range(step * 50, step * 50 + 50));
-    CHECK_LE(budget->used_bytes(), budget->limit_bytes());
+  for (const EvictionPolicy policy : kEvictionPolicies) {
+    const auto budget = RoomFor(100);
+    const TestStore store(Evicting(6, policy), budget);
+    for (int64_t step = 0; step < 200; ++step) {
+      store.Lookup(Range(step * 50, step * 50 + 50));
+      CHECK_LE(budget->used_bytes(), budget->limit_bytes());
+    }
   }
 }
 
 TEST(RowsOfTheBatchNeverLeave) {
-  for (const int shard_bits : {0, 3}) {
-    const TestStore store(Evicting(shard_bits), RoomFor(20));
-    for (int64_t step = 0; step < 50; ++step) {
-      // Ten keys that learned in the step before, and ten new ones.
-      const Keys keys = Range(step * 10, step * 10 + 20);
-      const LookupResult found = store.Lookup(keys);
-      Floats expected(40, 1);
-      if (step > 0) std::fill_n(expected.begin(), 20, 0.5f);
-      CHECK_EQ(found.rows, expected);
-      store.Update(found.ticket, Floats(40, 1), 0.5f);
-      CHECK_EQ(NumKnownIn(store, step * 10, step * 10 + 20), 20);
-      // By which the next step tells them from new ones.
-      store.Write(Range(step * 10, step * 10 + 20), Floats(40, 0.5f));
+  for (const EvictionPolicy policy : kEvictionPolicies) {
+    for (const int shard_bits : {0, 3}) {
+      const TestStore store(Evicting(shard_bits, policy), RoomFor(20));
+      for (int64_t step = 0; step < 50; ++step) {
+        // Ten keys that learned in the step before, and ten new ones.
+        const Keys keys = Range(step * 10, step * 10 + 20);
+        const LookupResult found = store.Lookup(keys);
+        Floats expected(40, 1);
+        if (step > 0) std::fill_n(expected.begin(), 20, 0.5f);
+        CHECK_EQ(found.rows, expected);
+        store.Update(found.ticket, Floats(40, 1), 0.5f);
+        CHECK_EQ(NumKnownIn(store, step * 10, step * 10 + 20), 20);
+        // By which the next step tells them from new ones.
+        store.Write(Range(step * 10, step * 10 + 20), Floats(40, 0.5f));
+      }
     }
   }
 }
 
 TEST(ARowThatLeftStartsAfresh) {
-  const TestStore store(Evicting(0), RoomFor(4));
-  Train(store, 0, 4);
-  CHECK_EQ(store.Read({{0}}), (Floats{0.5f, 0.5f}));
-  Train(store, 4, 8);
-  CHECK_EQ(store.Stats().evicted_rows, 4);
-  CHECK_EQ(store.Read({{0}}), (Floats{0, 0}));
-  CHECK_EQ(store.Lookup({{0}}).rows, (Floats{1, 1}));
+  for (const EvictionPolicy policy : kEvictionPolicies) {
+    const TestStore store(Evicting(0, policy), RoomFor(4));
+    Train(store, 0, 4);
+    CHECK_EQ(store.Read({{0}}), (Floats{0.5f, 0.5f}));
+    Train(store, 4, 8);
+    CHECK_EQ(store.Stats().evicted_rows, 4);
+    CHECK_EQ(store.Read({{0}}), (Floats{0, 0}));
+    CHECK_EQ(store.Lookup({{0}}).rows, (Floats{1, 1}));
+  }
 }
 
 TEST(RowsUsedOftenOutliveRowsUsedOnce) {
-  for (const int shard_bits : {0, 2}) {
-    const TestStore store(Evicting(shard_bits), RoomFor(200));
-    Train(store, 0, 200);
-    for (int i = 0; i < 3; ++i) store.Lookup(Range(0, 100));
-    Train(store, 1000, 1060);
-    CHECK_EQ(NumKnownIn(store, 0, 100), 100);
-    CHECK_EQ(NumKnownIn(store, 100, 200), 40);
-    CHECK_EQ(NumKnownIn(store, 1000, 1060), 60);
+  for (const EvictionPolicy policy : kEvictionPolicies) {
+    for (const int shard_bits : {0, 2}) {
+      const TestStore store(Evicting(shard_bits, policy), RoomFor(200));
+      Train(store, 0, 200);
+      for (int i = 0; i < 3; ++i) store.Lookup(Range(0, 100));
+      Train(store, 1000, 1060);
+      CHECK_EQ(NumKnownIn(store, 0, 100), 100);
+      CHECK_EQ(NumKnownIn(store, 100, 200), 40);
+      CHECK_EQ(NumKnownIn(store, 1000, 1060), 60);
+    }
   }
 }
 
 TEST(AScanDoesNotDriveOutRowsInUse) {
-  const TestStore store(Evicting(0), RoomFor(100));
-  Train(store, 0, 50);
-  for (int64_t step = 0; step < 100; ++step) {
-    store.Lookup(Range(0, 50));
-    store.Lookup(Range(1000 + step * 20, 1020 + step * 20));
+  for (const EvictionPolicy policy : kEvictionPolicies) {
+    const TestStore store(Evicting(0, policy), RoomFor(100));
+    Train(store, 0, 50);
+    for (int64_t step = 0; step < 100; ++step) {
+      store.Lookup(Range(0, 50));
+      store.Lookup(Range(1000 + step * 20, 1020 + step * 20));
+    }
+    CHECK_EQ(NumKnownIn(store, 0, 50), 50);
   }
-  CHECK_EQ(NumKnownIn(store, 0, 50), 50);
 }
 
 TEST(ReadsDoNotKeepRowsIn) {
-  const TestStore store(Evicting(0), RoomFor(4));
-  Train(store, 0, 4);
-  store.Lookup({{2, 3}});
-  for (int i = 0; i < 5; ++i) store.Read({{0, 1}});
-  Train(store, 10, 12);
-  CHECK_EQ(NumKnownIn(store, 0, 2), 0);
-  CHECK_EQ(NumKnownIn(store, 2, 4), 2);
+  for (const EvictionPolicy policy : kEvictionPolicies) {
+    const TestStore store(Evicting(0, policy), RoomFor(4));
+    Train(store, 0, 4);
+    store.Lookup({{2, 3}});
+    for (int i = 0; i < 5; ++i) store.Read({{0, 1}});
+    Train(store, 10, 12);
+    CHECK_EQ(NumKnownIn(store, 0, 2), 0);
+    CHECK_EQ(NumKnownIn(store, 2, 4), 2);
+  }
 }
 
 TEST(AnEvictedRowTakesTheGradientThatComesLate) {
-  const auto budget = RoomFor(4);
-  const TestStore store(Evicting(0), budget);
-  store.Write(Range(0, 4), Floats(8, 5));
-  const LookupResult a = store.Lookup(Range(0, 2));
-  for (int64_t step = 1; step < 20; ++step) {
-    store.Lookup(Range(step * 10, step * 10 + 4));
+  for (const EvictionPolicy policy : kEvictionPolicies) {
+    const auto budget = RoomFor(4);
+    const TestStore store(Evicting(0, policy), budget);
+    store.Write(Range(0, 4), Floats(8, 5));
+    const LookupResult a = store.Lookup(Range(0, 2));
+    for (int64_t step = 1; step < 20; ++step) {
+      store.Lookup(Range(step * 10, step * 10 + 4));
+    }
+    CHECK_EQ(NumKnownIn(store, 0, 2), 0);
+    store.Update(a.ticket, {1, 2, 3, 4}, 0.5f);
+    CHECK_EQ(store.Read({{0, 1}}), (Floats{0.5f, 0, -0.5f, -1}));
+    store.Lookup(Range(0, 2));
+    CHECK_LE(budget->used_bytes(), budget->limit_bytes());
   }
-  CHECK_EQ(NumKnownIn(store, 0, 2), 0);
-  store.Update(a.ticket, {1, 2, 3, 4}, 0.5f);
-  CHECK_EQ(store.Read({{0, 1}}), (Floats{0.5f, 0, -0.5f, -1}));
-  store.Lookup(Range(0, 2));
-  CHECK_LE(budget->used_bytes(), budget->limit_bytes());
 }
 
 TEST(ABudgetBelowOneBatchWorksAndIsRepaid) {
-  for (const int shard_bits : {0, 3, 6}) {
-    for (const int64_t room : {0, 1, 10}) {
-      const auto budget = RoomFor(room);
-      const TestStore store(Evicting(shard_bits), budget);
-      for (int step = 1; step <= 3; ++step) {
-        // All in one batch, so none leaves.
-        Train(store, 0, 200);
-        CHECK_EQ(store.Read({{0, 199}}),
-                 Floats(4, 1 - 0.5f * static_cast<float>(step)));
-        CHECK_EQ(budget->used_bytes(), 200 * kRowBytes);
+  for (const EvictionPolicy policy : kEvictionPolicies) {
+    for (const int shard_bits : {0, 3, 6}) {
+      for (const int64_t room : {0, 1, 10}) {
+        const auto budget = RoomFor(room);
+        const TestStore store(Evicting(shard_bits, policy), budget);
+        for (int step = 1; step <= 3; ++step) {
+          // All in one batch, so none leaves.
+          Train(store, 0, 200);
+          CHECK_EQ(store.Read({{0, 199}}),
+                   Floats(4, 1 - 0.5f * static_cast<float>(step)));
+          CHECK_EQ(budget->used_bytes(), 200 * kRowBytes);
+        }
+        const Keys small = Range(1000, 1000 + room / 2);
+        for (int i = 0; i < 20; ++i) store.Lookup(small);
+        CHECK_LE(budget->used_bytes(), budget->limit_bytes());
+        CHECK_EQ(store.Stats().rows * kRowBytes, budget->used_bytes());
       }
-      const Keys small = Range(1000, 1000 + room / 2);
-      for (int i = 0; i < 20; ++i) store.Lookup(small);
-      CHECK_LE(budget->used_bytes(), budget->limit_bytes());
-      CHECK_EQ(store.Stats().rows * kRowBytes, budget->used_bytes());
     }
   }
 }
@@ -335,20 +353,23 @@ TEST(StoresThatShareABudgetTakeFromOneAnother) {
 }
 
 TEST(EvictingStoresThatShareABudgetKeepItTogether) {
-  const auto budget = RoomFor(300);
-  const TestStore a(Evicting(2), budget);
-  const TestStore b(Evicting(3), budget);
-  a.Lookup(Range(0, 300));
-  CHECK_EQ(a.Stats().rows, 300);
-  for (int64_t step = 0; step < 50; ++step) {
-    a.Lookup(Range(step * 20, step * 20 + 20));
-    b.Lookup(Range(step * 20, step * 20 + 20));
+  for (const EvictionPolicy policy : kEvictionPolicies) {
+    const auto budget = RoomFor(300);
+    const TestStore a(Evicting(2, policy), budget);
+    const TestStore b(Evicting(3), budget);
+    a.Lookup(Range(0, 300));
+    CHECK_EQ(a.Stats().rows, 300);
+    for (int64_t step = 0; step < 50; ++step) {
+      a.Lookup(Range(step * 20, step * 20 + 20));
+      b.Lookup(Range(step * 20, step * 20 + 20));
+    }
+    a.Lookup({{0}});
+    CHECK_LE(budget->used_bytes(), budget->limit_bytes());
+    CHECK_EQ((a.Stats().rows + b.Stats().rows) * kRowBytes,
+             budget->used_bytes());
+    // The newcomer got a share.
+    CHECK_GE(b.Stats().rows, 20);
   }
-  a.Lookup({{0}});
-  CHECK_LE(budget->used_bytes(), budget->limit_bytes());
-  CHECK_EQ((a.Stats().rows + b.Stats().rows) * kRowBytes, budget->used_bytes());
-  // The newcomer got a share.
-  CHECK_GE(b.Stats().rows, 20);
 }
 
 TEST(AllBytesComeBackWhenTheStoresAreGone) {

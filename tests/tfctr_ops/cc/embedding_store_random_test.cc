@@ -25,6 +25,7 @@
 namespace tfctr {
 namespace {
 
+using testing::kEvictionPolicies;
 using testing::Key;
 using testing::Keys;
 using testing::LookupResult;
@@ -356,7 +357,6 @@ TEST(AFullStoreEqualsTheModel) {
 void RunOverSsd(Case c, int64_t ram_rows, int64_t limit_bytes, uint64_t seed,
                 int num_calls = kNumCalls) {
   const TemporaryDirectory directory;
-  c.options.eviction_policy = EvictionPolicy::kClock;
   c.options.ssd.directory = directory.path();
   c.options.ssd.limit_bytes = limit_bytes;
   c.ram_rows = ram_rows;
@@ -368,6 +368,7 @@ TEST(OverAnSsdTierTheTableEqualsTheModelToTheBit) {
   for (const int64_t ram_rows : {0, 3, 30, 300, 20000}) {
     for (const int shard_bits : {0, 3}) {
       Case c = NewCase(Kind::kAdagrad, 4, shard_bits, 0);
+      c.options.eviction_policy = EvictionPolicy::kClock;
       RunOverSsd(c, ram_rows, -1, seed++);
       c.num_threads = 3;
       c.options.skip_bad_gradients = true;
@@ -387,6 +388,7 @@ void RunEverywhere(const Change& change, uint64_t seed) {
     change(&c.options);
     c.num_threads = num_threads;
     if (ram_rows >= 0) {
+      c.options.eviction_policy = EvictionPolicy::kClock;
       RunOverSsd(c, ram_rows, -1, seed++, kNumCalls / 3);
     } else {
       Session(c, seed++).Run(kNumCalls);
@@ -456,6 +458,19 @@ TEST(AdmissionAndExpiryTogetherEqualTheModelToTheBit) {
       380);
 }
 
+TEST(WhichRowsAreEvictedChangesNoTableOverAnSsdTier) {
+  uint64_t seed = 200;
+  for (const EvictionPolicy policy :
+       {EvictionPolicy::kLru, EvictionPolicy::kLfu}) {
+    for (const int64_t ram_rows : {0, 30, 300}) {
+      Case c = NewCase(Kind::kAdagrad, 4, ram_rows == 30 ? 0 : 3, 0);
+      c.options.eviction_policy = policy;
+      c.num_threads = 2;
+      RunOverSsd(c, ram_rows, int64_t{64} << 20, seed++);
+    }
+  }
+}
+
 // The rest rounds otherwise than the model, in each of the few hundred updates
 // of a row.
 constexpr double kTolerance = 1e-5;
@@ -489,9 +504,9 @@ TEST(FtrlEqualsTheModel) {
 
 // Which rows leave is the store's affair, but a key reads what it learned or
 // starts afresh: nothing else, ever.
-TEST(UnderEvictionAKeyReadsWhatItLearnedOrItsInitialRow) {
+void RunUnderEviction(EvictionPolicy policy) {
   Case c = NewCase(Kind::kSgd, 2, 3, 0);
-  c.options.eviction_policy = EvictionPolicy::kClock;
+  c.options.eviction_policy = policy;
   const int64_t row_bytes = RowLayout(2, 0).row_bytes();
   for (const int64_t room : {0, 5, 30, 100}) {
     const auto budget = std::make_shared<MemoryBudget>(room * row_bytes);
@@ -546,6 +561,12 @@ TEST(UnderEvictionAKeyReadsWhatItLearnedOrItsInitialRow) {
         CHECK_EQ(row.floats, learned.at(key));
     }
     if (room < 100) CHECK_GT(store.Stats().evicted_rows, 100);
+  }
+}
+
+TEST(UnderEvictionAKeyReadsWhatItLearnedOrItsInitialRow) {
+  for (const EvictionPolicy policy : kEvictionPolicies) {
+    RunUnderEviction(policy);
   }
 }
 

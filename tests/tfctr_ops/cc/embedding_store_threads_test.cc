@@ -20,6 +20,7 @@
 namespace tfctr {
 namespace {
 
+using testing::kEvictionPolicies;
 using testing::Key;
 using testing::Keys;
 using testing::LookupResult;
@@ -207,9 +208,9 @@ TEST(EveryCallMayMeetEveryOther) {
   }
 }
 
-TEST(EveryCallMayMeetEveryOtherUnderEviction) {
+void RunEverythingUnderEviction(EvictionPolicy policy) {
   StoreOptions options = EvenRows(Kind::kAdagrad);
-  options.eviction_policy = EvictionPolicy::kClock;
+  options.eviction_policy = policy;
   const int64_t row_bytes = RowLayout(kDim, kDim).row_bytes();
   const auto budget = std::make_shared<MemoryBudget>(300 * row_bytes);
   ThreadExecutor executor(2);
@@ -220,6 +221,12 @@ TEST(EveryCallMayMeetEveryOtherUnderEviction) {
   CHECK_EQ(stats.known_rows, static_cast<int64_t>(store.Export().size()));
   store.Lookup({{1}});
   CHECK_LE(budget->used_bytes(), budget->limit_bytes());
+}
+
+TEST(EveryCallMayMeetEveryOtherUnderEviction) {
+  for (const EvictionPolicy policy : kEvictionPolicies) {
+    RunEverythingUnderEviction(policy);
+  }
 }
 
 TEST(StoresThatShareABudgetMayRunTogether) {

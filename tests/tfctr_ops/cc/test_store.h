@@ -75,6 +75,9 @@ inline std::ostream& operator<<(std::ostream& out, const Table& table) {
   return out;
 }
 
+constexpr EvictionPolicy kEvictionPolicies[] = {
+    EvictionPolicy::kClock, EvictionPolicy::kLru, EvictionPolicy::kLfu};
+
 inline std::shared_ptr<MemoryBudget> NoLimit() {
   return std::make_shared<MemoryBudget>(-1);
 }

@@ -125,6 +125,8 @@ class EmbeddingStoreOp : public tf::OpKernel {
       law = RowInitializer::Kind::kTruncatedNormal;
     }
     if (eviction == "clock") options_.eviction_policy = EvictionPolicy::kClock;
+    if (eviction == "lru") options_.eviction_policy = EvictionPolicy::kLru;
+    if (eviction == "lfu") options_.eviction_policy = EvictionPolicy::kLfu;
     return CheckSizes();
   }
 

@@ -190,6 +190,7 @@ Status EmbeddingStore::ImportSome(int64_t start, int64_t end,
       RowHeader* header = RowLayout::Header(row);
       header->last_step = static_cast<uint32_t>(rows.last_steps[from]);
       header->count = static_cast<uint32_t>(rows.counts[from]);
+      shard(s).CountWasSet(slot);
       std::copy_n(rows.floats + from * num_floats, num_floats,
                   RowLayout::Weights(row));
     }

@@ -11,8 +11,6 @@ namespace {
 // at the memory's throughput and not at its latency.
 constexpr int64_t kGroup = 16;
 
-constexpr uint32_t kMaxScore = 3;
-
 // Sorts the keys; `occurrences`, unless it is null, tells how many of each
 // there were.
 void KeepOneOfEach(std::vector<const PlacedKey*>* keys,
@@ -42,7 +40,8 @@ Shard::Shard(const StoreOptions& options, const RowLayout& layout,
       ssd_(ssd),
       demotes_(ssd != nullptr),
       index_(arena),
-      rows_(layout, chunk_bytes, arena) {}
+      rows_(layout, chunk_bytes, arena),
+      eviction_(options.eviction_policy, &rows_, arena) {}
 
 uint32_t Shard::TagOf(const RowHeader& header) const {
   return IndexTag(HashKey(options_.salt, header.feature, header.id),
@@ -124,7 +123,7 @@ void Shard::Read(const PlacedKey* keys, int64_t n, float* rows,
 void Shard::Resolve(ShardBatch* batch, float* rows,
                     std::vector<const PlacedKey*>* absent,
                     std::vector<int64_t>* occurrences) {
-  const bool keeps_score = options_.eviction_policy != EvictionPolicy::kNone;
+  const bool keeps_scores = eviction_.keeps_scores();
   const PlacedKey* const keys = batch->keys;
   int32_t* const places = batch->places;
   uint32_t* const slots = batch->slots;
@@ -154,7 +153,7 @@ void Shard::Resolve(ShardBatch* batch, float* rows,
           places[start + i] = PlaceOf(row.slot, header, slots, &num_distinct);
           if (num_distinct > before) {
             firsts[before] = static_cast<int32_t>(start + i);
-            if (keeps_score && header->score < kMaxScore) ++header->score;
+            if (keeps_scores && header->score < kMaxScore) ++header->score;
           }
           from[num_found] = RowLayout::Weights(row.row);
           positions[num_found++] = key.position;
@@ -164,6 +163,7 @@ void Shard::Resolve(ShardBatch* batch, float* rows,
         }
       });
   batch->num_distinct = num_distinct;
+  eviction_.Use(slots, num_distinct);
   if (absent != nullptr) KeepOneOfEach(absent, occurrences);
 }
 
@@ -226,6 +226,7 @@ uint32_t Shard::Insert(const PlacedKey& key) {
                             layout_.dim(), weights);
   options_.optimizer.InitializeSlots(layout_.dim(), weights + layout_.dim());
   index_.Insert(key.tag, slot);
+  eviction_.Add(slot, /*used=*/true);
   if (admission_ != nullptr) admission_->Forget(number_, key.feature, key.id);
   return slot;
 }
@@ -238,6 +239,7 @@ void Shard::Release(uint32_t slot) {
   if (ssd_ != nullptr && copies_[slot] != kNowhere) {
     ssd_->Drop(number_, copies_[slot], SsdTier::Purpose::kEviction);
   }
+  eviction_.Remove(slot);
   rows_.Free(slot);
   ++generation_;
 }
@@ -249,47 +251,29 @@ void Shard::Clear() {
     }
   }
   dirty_.clear();
+  eviction_.Clear();
   if (ssd_ == nullptr) return;
   index_.Clear();
   ssd_->Clear(number_);
   on_disk_only_ = 0;
 }
 
-void Shard::PrefetchForEviction(int64_t slot) const {
-  constexpr int64_t kAhead = 6;
-  const RamTier::View rows = rows_.view();
-  const int64_t end = rows_.num_slots();
-  if (slot + 2 * kAhead < end) {
-    RowLayout::Prefetch(rows.Row(static_cast<uint32_t>(slot + 2 * kAhead)),
-                        layout_.row_bytes());
-  }
-  if (slot + kAhead < end) {
-    const RowHeader& header =
-        *RowLayout::Header(rows.Row(static_cast<uint32_t>(slot + kAhead)));
-    if (header.live && header.score == 0) index_.Prefetch(TagOf(header));
-  }
-}
-
 int64_t Shard::Evict(int64_t wanted, const ShardBatch& batch) {
-  const auto is_in_batch = [&](int64_t slot, const RowHeader& header) {
-    return header.mark < batch.num_distinct && batch.slots[header.mark] == slot;
-  };
+  constexpr size_t kAhead = 6;
+  static thread_local std::vector<uint32_t> victims;
+  victims.clear();
+  eviction_.Choose(wanted, batch.slots, batch.num_distinct, &victims);
   int64_t freed = 0;
-  // A row of the highest score survives as many rounds as its score; after one
-  // round more, only rows of the batch are left.
-  const int64_t max_looks = rows_.num_slots() * (kMaxScore + 1);
-  for (int64_t look = 0; look < max_looks && freed < wanted; ++look) {
-    const int64_t slot = hand_;
-    hand_ = (hand_ + 1) % rows_.num_slots();
-    PrefetchForEviction(slot);
-    RowHeader* header = rows_.Header(static_cast<uint32_t>(slot));
-    if (!header->live || is_in_batch(slot, *header)) continue;
-    if (header->score > 0) {
-      --header->score;
-    } else {
-      if (!Demote(static_cast<uint32_t>(slot))) break;
-      ++freed;
+  for (size_t i = 0; i < victims.size(); ++i) {
+    if (i + 2 * kAhead < victims.size()) {
+      RowLayout::Prefetch(rows_.Row(victims[i + 2 * kAhead]),
+                          layout_.row_bytes());
     }
+    if (i + kAhead < victims.size()) {
+      index_.Prefetch(TagOf(*rows_.Header(victims[i + kAhead])));
+    }
+    if (!Demote(victims[i])) break;
+    ++freed;
   }
   evicted_ += freed;
   return freed;

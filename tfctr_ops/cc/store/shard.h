@@ -12,6 +12,7 @@
 
 #include "tfctr_ops/cc/store/admission.h"
 #include "tfctr_ops/cc/store/arena.h"
+#include "tfctr_ops/cc/store/eviction.h"
 #include "tfctr_ops/cc/store/key_index.h"
 #include "tfctr_ops/cc/store/ram_tier.h"
 #include "tfctr_ops/cc/store/row_kernels.h"
@@ -123,6 +124,9 @@ class Shard {
   // Starts loading where the key is in the index, for what follows soon.
   void PrefetchKey(const PlacedKey& key) const { index_.Prefetch(key.tag); }
 
+  // Notes that the row's count was set.
+  void CountWasSet(uint32_t slot) { eviction_.Use(&slot, 1); }
+
   // Removes the row of a slot for good.
   void Release(uint32_t slot);
   // The same for a row that is on disk only.
@@ -204,8 +208,6 @@ class Shard {
     return header.dirty != 0 && header.dirty != mark_;
   }
   void Save(uint32_t slot);
-  // Starts loading what the clock's hand comes to a little after `slot`.
-  void PrefetchForEviction(int64_t slot) const;
   uint32_t Allocate();
   uint32_t TagOf(const RowHeader& header) const;
 
@@ -219,6 +221,7 @@ class Shard {
   std::mutex mutex_;
   KeyIndex index_;
   RamTier rows_;
+  Eviction eviction_;
   // With an SSD tier, of each slot: where the copy of its row is, or kNowhere.
   // The row itself may be newer.
   std::vector<Location> copies_;
@@ -235,7 +238,6 @@ class Shard {
   int64_t next_to_save_ = 0;
   uint32_t mark_ = 1;  // 1 and 2 in turn, from snapshot to snapshot.
   uint64_t generation_ = 0;
-  int64_t hand_ = 0;   // Of the clock: the slot it looks at next.
   int64_t known_ = 0;  // In memory.
   int64_t on_disk_only_ = 0;
   int64_t evicted_ = 0;

@@ -38,6 +38,7 @@ bool Shard::Demote(uint32_t slot) {
   index_.Replace(TagOf(header), slot, copies_[slot] | KeyIndex::kOnDisk);
   --known_;
   ++on_disk_only_;
+  eviction_.Remove(slot);
   rows_.Free(slot);
   ++generation_;
   return true;
@@ -62,8 +63,7 @@ bool Shard::Promote(const DiskCopy& copy, bool used) {
   }
   std::byte* row = rows_.Row(slot);
   std::memcpy(row, copy.row, static_cast<size_t>(layout_.row_bytes()));
-  // What is brought up for later must outlast a round of the clock.
-  if (!used) RowLayout::Header(row)->score = 1;
+  eviction_.Add(slot, used);
   copies_[slot] = copy.location;
   ++known_;
   --on_disk_only_;

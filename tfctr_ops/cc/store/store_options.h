@@ -16,9 +16,11 @@ namespace tfctr {
 
 // What happens when the byte budget is used up.
 enum class EvictionPolicy {
-  kNone,   // New keys are an error.
-  kClock,  // Rows leave that were not trained since the clock's hand came by; a
-           // row trained once leaves before one trained often.
+  kNone,  // New keys are an error.
+  // Rows leave; see Eviction which.
+  kClock,
+  kLru,
+  kLfu,
 };
 
 // Which keys get a row, of those that a training lookup finds without one.
