@@ -173,16 +173,18 @@ class DynamicEmbedding(keras.layers.Layer):
         outputs = self._look_up(self._flatten(inputs, weights), training)
         return outputs[""] if self._single else outputs
 
-    def prefetch(self, inputs: Any) -> None:
+    def prefetch(self, inputs: Any, unless_cached: bool = False) -> None:
         """Brings the rows of a batch to come up into memory; changes no result.
 
         `tfctr.data.lookahead` calls it for a whole data set.
 
         Args:
             inputs: As for the call.
+            unless_cached: Boolean. Whether to do nothing while the page cache of the
+                system has nearly all rows that are read.
         """
         for group, _, keys in self._batches(self._flatten(inputs, None)):
-            group.table.prefetch(keys.ids, keys.features)
+            group.table.prefetch(keys.ids, keys.features, unless_cached)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         inputs = {"": inputs} if self._single else inputs

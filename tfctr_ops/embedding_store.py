@@ -160,7 +160,9 @@ class EmbeddingStore:
             self._handle, ids, features, expected_step, dim=self.config.dim
         )
 
-    def prefetch(self, ids: tf.Tensor, features: tf.Tensor) -> Any:
+    def prefetch(
+        self, ids: tf.Tensor, features: tf.Tensor, unless_cached: bool = False
+    ) -> Any:
         """Brings rows from disk up into memory, for a lookup to come.
 
         Changes no result. Other calls go on while the disk is read.
@@ -168,11 +170,16 @@ class EmbeddingStore:
         Args:
             ids: int64 `(n,)`.
             features: int32 `(p,)`.
+            unless_cached: Boolean. Whether to do nothing while the page cache of the
+                system has nearly all rows that are read: the lookup then waits for no
+                disk anyway.
 
         Returns:
             In a graph, the operation; else nothing.
         """
-        return self._ops.tfctr_embedding_store_prefetch(self._handle, ids, features)
+        return self._ops.tfctr_embedding_store_prefetch(
+            self._handle, ids, features, unless_cached=unless_cached
+        )
 
     def update(
         self, ticket: tf.Tensor, gradients: tf.Tensor, learning_rate: tf.Tensor | float

@@ -75,10 +75,13 @@ class Table(abc.ABC):
         """Returns the weights `(n, dim)`; never updated keys read the default row."""
 
     @abc.abstractmethod
-    def prefetch(self, ids: tf.Tensor, features: tf.Tensor) -> Any:
+    def prefetch(
+        self, ids: tf.Tensor, features: tf.Tensor, unless_cached: bool = False
+    ) -> Any:
         """Starts bringing rows up for a lookup to come; changes no result.
 
-        Returns the operation in a graph, else nothing.
+        With `unless_cached`, may do nothing while lookups wait for no disk. Returns
+        the operation in a graph, else nothing.
         """
 
     @abc.abstractmethod

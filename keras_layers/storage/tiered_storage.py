@@ -206,8 +206,10 @@ class TieredTable(Table):
     ) -> tf.Tensor:
         return self._store.read(ids, features, expected_step)
 
-    def prefetch(self, ids: tf.Tensor, features: tf.Tensor) -> Any:
-        return self._store.prefetch(ids, features)
+    def prefetch(
+        self, ids: tf.Tensor, features: tf.Tensor, unless_cached: bool = False
+    ) -> Any:
+        return self._store.prefetch(ids, features, unless_cached)
 
     def write(self, ids: tf.Tensor, features: tf.Tensor, weights: tf.Tensor) -> None:
         self._store.write(ids, features, weights)

@@ -17,7 +17,8 @@ def lookahead(
 
     For tables with `TieredStorage(ssd=...)`: while a batch trains, the rows of the next
     `steps` batches are read from disk. This changes the time a step takes, and no
-    number: a row comes up as it is, and is trained in its turn.
+    number: a row comes up as it is, and is trained in its turn. While the page cache of
+    the system holds the files, there is no disk to wait for, and nothing is done.
 
     Args:
         dataset: `tf.data.Dataset` of inputs, or of tuples that begin with them.
@@ -58,7 +59,8 @@ def lookahead(
 
     def bring_up(*element: Any) -> Any:
         for name, layer in pairs:
-            layer.prefetch(_inputs_of(layer, name, element[0]))
+            inputs = _inputs_of(layer, name, element[0])
+            layer.prefetch(inputs, unless_cached=True)
         return element if len(element) > 1 else element[0]
 
     # The stage behind it keeps `steps` batches, so this one runs as far ahead.

@@ -85,11 +85,12 @@ def test_no_rows_are_made():
 # Over SSD.
 
 
-def model_over_ssd(directory):
+def model_over_ssd(directory, **options):
     keras.utils.set_random_seed(0)
     # About a third of all rows, of 280 bytes, fits into this memory.
     config = TableConfig("ads", 64, keras.optimizers.SGD(0.1), seed=1)
-    layer = DynamicEmbedding(FeatureConfig(config), TieredStorage("2MB", directory))
+    storage = TieredStorage("2MB", directory, **options)
+    layer = DynamicEmbedding(FeatureConfig(config), storage)
     model = keras.Sequential(
         [keras.Input((), dtype="int64"), layer, keras.layers.Dense(1)]
     )
@@ -135,7 +136,8 @@ def test_losses_and_rows_stay_to_the_bit(tmp_path):
 def test_steps_find_their_rows_in_memory(tmp_path):
     reads = {}
     for steps in (None, 5):
-        model, layer = model_over_ssd(tmp_path / str(steps))
+        # Past the page cache, or nothing would be brought up.
+        model, layer = model_over_ssd(tmp_path / str(steps), direct_reads=True)
         dataset = batches(1000)
         # When a list has been made of it, all five batches have been seen.
         elements = list(lookahead(dataset, layer, steps) if steps else dataset)
@@ -146,6 +148,16 @@ def test_steps_find_their_rows_in_memory(tmp_path):
     assert reads[None] > 300
     # A few have left again, to make room for others.
     assert reads[5] < reads[None] // 10
+
+
+def test_nothing_is_brought_up_while_the_page_cache_has_it(tmp_path):
+    _, layer = model_over_ssd(tmp_path)
+    before = rows_read(layer)
+    elements = list(lookahead(batches(1000), layer, 5))
+    assert rows_read(layer) == before
+    for x, _ in elements:
+        layer.prefetch(x)  # Asked for in so many words.
+    assert rows_read(layer) > before
 
 
 # Messages.

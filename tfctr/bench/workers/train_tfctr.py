@@ -28,8 +28,10 @@ from tfctr.data import lookahead
 LOOKAHEAD = "lookahead"
 BATCHES_AHEAD = 2
 WARM_UP = 8
-# Steps after which memory holds the rows that are used most.
-SETTLING_STEPS = 40
+# Steps after which memory holds the rows that are used most, and after how many times
+# as many files are compacted as fast as they grow. Past the page cache that would take
+# minutes, and there the reads take nearly all of the time.
+SETTLING_STEPS, COMPACTING_ROUNDS = 40, 16
 # Each kind has batches of its own: those of another one would find their rows here.
 SEEDS = {SPARSE: 1000, WHOLE: 2000, LOOKAHEAD: 3000}
 SETTLING_SEED = 4000
@@ -85,9 +87,12 @@ def open_cases(options: Options) -> Cases:
     train = make_sparse_train(layers)
     for ids in all_ids(workload, ROWS_AT_ONCE // workload.num_fields):
         train(ids)
-    settling = sparse_step(train, fresh(workload, SETTLING_SEED, SETTLING_STEPS))
-    for i in range(SETTLING_STEPS):
-        settling(i)
+    compacts = "ssd" in options.storage and "direct_reads" not in options.storage
+    for part in range(COMPACTING_ROUNDS if compacts else 1):
+        batches = fresh(workload, SETTLING_SEED + part, SETTLING_STEPS)
+        settling = sparse_step(train, batches)
+        for i in range(SETTLING_STEPS):
+            settling(i)
 
     counter = ReadCounter(lambda: _total(layers, "rows_read"), WARM_UP)
     steps = {}

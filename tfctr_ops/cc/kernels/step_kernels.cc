@@ -69,15 +69,20 @@ class LookupOp final : public StoreKernel {
 
 class PrefetchOp final : public StoreKernel {
  public:
-  using StoreKernel::StoreKernel;
+  explicit PrefetchOp(tf::OpKernelConstruction* ctx) : StoreKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("unless_cached", &unless_cached_));
+  }
 
  protected:
   absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
                    Executor* executor) override {
     KeyBatch keys;
     TF_RETURN_IF_ERROR(KeysFromInputs(ctx, 1, &keys));
-    return ToTensorFlow(store->Prefetch(keys, executor));
+    return ToTensorFlow(store->Prefetch(keys, executor, unless_cached_));
   }
+
+ private:
+  bool unless_cached_;
 };
 
 class ReadOp final : public StoreKernel {

@@ -150,6 +150,7 @@ ticket: What `EmbeddingStoreUpdate` needs; scalar.
 )doc");
 
 REGISTER_OP("Tfctr>EmbeddingStorePrefetch")
+    .Attr("unless_cached: bool = false")
     .Input("store: resource")
     .Input("ids: int64")
     .Input("features: int32")
@@ -164,6 +165,8 @@ Brings rows from disk up into memory, for a lookup to come. Changes no result.
 store: Handle from `EmbeddingStore`.
 ids: Ids, shape `(n,)`.
 features: Features, shape `(p,)`, as for `EmbeddingStoreLookup`.
+unless_cached: Whether to do nothing while the page cache of the system has
+  nearly all rows that are read.
 )doc");
 
 REGISTER_OP("Tfctr>EmbeddingStoreRead")

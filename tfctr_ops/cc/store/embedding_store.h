@@ -109,9 +109,11 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
                 std::shared_ptr<Ticket>* ticket);
 
   // Brings rows that are on disk up into memory, for a lookup to come. Changes
-  // no result, and does nothing without an SSD tier. Other methods go on while
-  // the disk is read.
-  Status Prefetch(const KeyBatch& keys, Executor* executor);
+  // no result, and does nothing without an SSD tier; with `unless_cached`, nor
+  // while the page cache of the system has nearly all that is read. Other
+  // methods go on while the disk is read.
+  Status Prefetch(const KeyBatch& keys, Executor* executor,
+                  bool unless_cached = false);
 
   // Takes the gradient of the lookup that gave `ticket`. Returns the number of
   // this update in *step. Returns InvalidArgument, with no row changed, if a

@@ -121,10 +121,12 @@ void EmbeddingStore::SettleDebt(Executor* executor) {
   budget_->Release(evicted * row_bytes);
 }
 
-Status EmbeddingStore::Prefetch(const KeyBatch& keys, Executor* executor) {
+Status EmbeddingStore::Prefetch(const KeyBatch& keys, Executor* executor,
+                                bool unless_cached) {
   if (ssd_ == nullptr) return Status::Ok();
   Status status = ssd_->error();
   if (!status.ok()) return status;
+  if (unless_cached && ssd_->reads_from_cache()) return Status::Ok();
   std::unique_ptr<ResolvedBatch> batch = TakeBatch();
   status = Partition(keys, executor, batch.get());
   if (!status.ok()) return status;

@@ -87,6 +87,9 @@ class Segment {
   bool is_live(int64_t row) const {
     return (live_[static_cast<size_t>(row / 64)] >> (row % 64)) & 1;
   }
+  void PrefetchLive(int64_t row) const {
+    __builtin_prefetch(&live_[static_cast<size_t>(row / 64)], /*write=*/1);
+  }
   // `cut` is which snapshot is being made, or 0; see SsdTier::BeginCut.
   // `of_cut` is whether the change belongs to its moment.
   void ClearLive(int64_t row, int64_t cut, bool of_cut);

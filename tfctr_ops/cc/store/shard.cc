@@ -266,11 +266,16 @@ int64_t Shard::Evict(int64_t wanted, const ShardBatch& batch) {
   int64_t freed = 0;
   for (size_t i = 0; i < victims.size(); ++i) {
     if (i + 2 * kAhead < victims.size()) {
-      RowLayout::Prefetch(rows_.Row(victims[i + 2 * kAhead]),
-                          layout_.row_bytes());
+      const uint32_t later = victims[i + 2 * kAhead];
+      RowLayout::Prefetch(rows_.Row(later), layout_.row_bytes());
+      if (demotes_) __builtin_prefetch(&copies_[later]);
     }
     if (i + kAhead < victims.size()) {
-      index_.Prefetch(TagOf(*rows_.Header(victims[i + kAhead])));
+      const uint32_t soon = victims[i + kAhead];
+      index_.Prefetch(TagOf(*rows_.Header(soon)));
+      if (demotes_ && copies_[soon] != kNowhere) {
+        ssd_->PrefetchDrop(number_, copies_[soon]);
+      }
     }
     if (!Demote(victims[i])) break;
     ++freed;

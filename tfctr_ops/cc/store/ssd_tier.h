@@ -78,6 +78,11 @@ class SsdTier {
   // The row there is not current any more; with kSnapshot, not in the snapshot
   // either.
   void Drop(int64_t shard, Location location, Purpose purpose);
+  // Starts loading what Drop needs, for what follows soon.
+  void PrefetchDrop(int64_t shard, Location location) const {
+    segments(shard)[static_cast<size_t>(location / layout_.capacity())]
+        ->PrefetchLive(location % layout_.capacity());
+  }
   // Drops all rows.
   void Clear(int64_t shard);
 
@@ -179,6 +184,8 @@ class SsdTier {
   int64_t rows_read() const { return rows_read_.load(); }
   // Whether the page cache had nearly all rows that were read lately.
   bool is_warm() const { return is_warm_.load(); }
+  // Whether reads hardly ever wait for the disk.
+  bool reads_from_cache() const { return !direct_reads_ && is_warm(); }
   int64_t rows_written() const { return rows_written_.load(); }
   // Appended for snapshots.
   int64_t rows_saved() const { return rows_saved_.load(); }
