@@ -105,6 +105,7 @@ def table(result: dict[str, Any]) -> str:
             "table",
             "trained",
             "seconds",
+            "device",
             "rows written",
             "M written/s",
             "M rows/s",
@@ -115,6 +116,7 @@ def table(result: dict[str, Any]) -> str:
                 row["system"],
                 f"{row['percent']} %",
                 f"{row['seconds']:.2f}",
+                f"{row['device_seconds']:.2f}",
                 f"{row['rows_written']:,}",
                 f"{row['rows_written'] / row['seconds'] / 1e6:.2f}",
                 f"{row['rows'] / row['seconds'] / 1e6:.2f}",
@@ -171,6 +173,7 @@ def save_rows(found: Found) -> list[dict[str, Any]]:
             "percent": percent,
             **saves[-1],
             "seconds": median([save["seconds"] for save in saves]),
+            "device_seconds": median([save["device_seconds"] for save in saves]),
             "snapshots": len(saves),
         }
         for system, kinds in found.items()

@@ -12,7 +12,12 @@ SMALL = Workload(num_fields=3, rows_per_field=1000, dim=4, batch_size=32)
 def test_a_share_is_told_by_its_median_and_its_last_counts():
     counts = {"rows": 100, "rows_written": 30, "bytes": 5, "linked_bytes": 4}
     saves = [
-        {"seconds": seconds, **counts, "bytes": number}
+        {
+            "seconds": seconds,
+            "device_seconds": 2 * seconds,
+            **counts,
+            "bytes": number,
+        }
         for number, seconds in enumerate([3.0, 1.0, 2.0])
     ]
     found = {"tfctr": {f"save {percent}": saves for percent in (1, 3, 10, 30, 100)}}
@@ -24,6 +29,7 @@ def test_a_share_is_told_by_its_median_and_its_last_counts():
         **counts,
         "bytes": 2,
         "seconds": 2.0,
+        "device_seconds": 4.0,
         "snapshots": 3,
     }
 

@@ -7,6 +7,7 @@ steps, first with nothing beside them, then while all rows are written to a snap
 """
 
 import itertools
+import os
 import pathlib
 import shutil
 import time
@@ -35,6 +36,7 @@ from tfctr_ops import SparseOptimizer
 
 # Steps with nothing beside them, after some that find their rows again.
 STEPS, UNTIMED = 40, 8
+WRITTEN_AT_ONCE = 1 << 20
 
 
 class Snapshots:
@@ -67,6 +69,20 @@ class Snapshots:
             shutil.rmtree(self._paths.pop(0))
 
 
+def write_seconds(directory: pathlib.Path, size: int) -> float:
+    """How long the disk takes for so many bytes in one file, and nothing else."""
+    block = np.random.default_rng(0).bytes(min(size, WRITTEN_AT_ONCE))
+    path = directory / "written"
+    start = time.perf_counter()
+    with path.open("wb", buffering=0) as file:
+        for written in range(0, size, WRITTEN_AT_ONCE):
+            file.write(block[: size - written])
+        os.fdatasync(file.fileno())
+    seconds = time.perf_counter() - start
+    path.unlink()
+    return seconds
+
+
 class Experiments:
     """What is measured on one layer; each returns what it found.
 
@@ -82,6 +98,7 @@ class Experiments:
         self._layer = layer
         self._workload = workload
         self._train = make_train(layer)
+        self._directory = directory
         self._snapshots = Snapshots(layer, directory)
         self._rng = np.random.default_rng(0)
 
@@ -91,7 +108,13 @@ class Experiments:
         start = time.perf_counter()
         self._snapshots.begin()
         counts = self._snapshots.finish()
-        return {"seconds": time.perf_counter() - start, **counts}
+        seconds = time.perf_counter() - start
+        new_bytes = counts["rows_written"] * self._layer_row_bytes()
+        return {
+            "seconds": seconds,
+            "device_seconds": write_seconds(self._directory, new_bytes),
+            **counts,
+        }
 
     def restore(self) -> dict[str, Any]:
         """Reads the newest snapshot back."""
@@ -128,6 +151,10 @@ class Experiments:
             "begin_ms": begun,
             "seconds": seconds,
         }
+
+    def _layer_row_bytes(self) -> int:
+        (stats,) = self._layer.stats().values()
+        return int(stats["row_bytes"])
 
     def _touch(self, percent: int) -> None:
         """Trains that many random rows of every field once."""

@@ -3,6 +3,10 @@
 #ifndef TFCTR_OPS_CC_STORE_BACKGROUND_THREAD_H_
 #define TFCTR_OPS_CC_STORE_BACKGROUND_THREAD_H_
 
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -12,9 +16,18 @@
 
 namespace tfctr {
 
+// Makes this thread give way to others where there are too few processors.
+inline void GiveWay() {
+  constexpr int kNiceness = 10;
+  // A refusal costs time only.
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNiceness);
+}
+
 class BackgroundThread {
  public:
-  BackgroundThread() : thread_([this] { Work(); }) {}
+  // `gives_way` is whether the training goes first; see GiveWay.
+  explicit BackgroundThread(bool gives_way = false)
+      : gives_way_(gives_way), thread_([this] { Work(); }) {}
   // Does what is still to be done.
   ~BackgroundThread() {
     {
@@ -44,6 +57,7 @@ class BackgroundThread {
 
  private:
   void Work() {
+    if (gives_way_) GiveWay();
     std::unique_lock<std::mutex> lock(mutex_);
     while (true) {
       changed_.wait(lock, [this] { return stops_ || !jobs_.empty(); });
@@ -59,6 +73,7 @@ class BackgroundThread {
     }
   }
 
+  const bool gives_way_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_;  // Guarded by mutex_, as all below.

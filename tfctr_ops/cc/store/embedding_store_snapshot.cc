@@ -7,7 +7,9 @@
 // to that moment. In the end the snapshot is a set of links to segments.
 
 #include <algorithm>
+#include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "tfctr_ops/cc/store/admission_format.h"
@@ -64,16 +66,23 @@ Status Collect(FileSystem* files, const std::string& directory,
 }  // namespace
 
 Status EmbeddingStore::SaveRows(std::vector<SsdTier::CutSegment>* segments) {
-  for (int64_t s = 0; s < num_shards(); ++s) {
-    bool goes_on = true;
-    while (goes_on) {
+  // Some rows of each shard in turn: who takes a lock again at once keeps all
+  // who wait for it out, and a whole shard takes long.
+  std::vector<int64_t> unsaved(shards_.size());
+  std::iota(unsaved.begin(), unsaved.end(), 0);
+  while (!unsaved.empty()) {
+    const auto is_saved = [&](int64_t s) {
       tier()->AwaitWriter();
       std::lock_guard<std::mutex> lock(shard(s).mutex());
-      goes_on = shard(s).SaveSome();
-      if (goes_on) continue;
-      tier()->Seal(s);
-      tier()->CutOf(s, segments);
-    }
+      return !shard(s).SaveSome();
+    };
+    unsaved.erase(std::remove_if(unsaved.begin(), unsaved.end(), is_saved),
+                  unsaved.end());
+  }
+  for (int64_t s = 0; s < num_shards(); ++s) {
+    std::lock_guard<std::mutex> lock(shard(s).mutex());
+    tier()->Seal(s);
+    tier()->CutOf(s, segments);
   }
   tier()->FinishWrites();
   return tier()->error();
@@ -93,6 +102,7 @@ Status EmbeddingStore::OpenSnapshotTier(const std::string& scratch) {
   SsdOptions options;
   options.directory = scratch;
   options.files = options_.ssd.files;
+  options.gives_way = true;
   Status status =
       SsdTier::Open(options, layout_, num_shards(), &snapshot_tier_);
   if (!status.ok()) return status;
@@ -145,7 +155,12 @@ Status EmbeddingStore::FinishSave(const std::string& metadata,
   FileSystem* const files = options_.ssd.files;
   const int64_t before = tier()->rows_saved();
   std::vector<SsdTier::CutSegment> cut;
-  Status status = SaveRows(&cut);
+  Status status;
+  // On a thread of its own: no priority can be taken back from the caller's.
+  std::thread([&] {
+    GiveWay();
+    status = SaveRows(&cut);
+  }).join();
   if (!EndCut() && status.ok()) {
     status = Status::ResourceExhausted(
         "Table '" + options_.name + "' could not be saved: ssd_limit=" +

@@ -144,7 +144,8 @@ SsdTier::SsdTier(const SsdOptions& options, const RowLayout& rows,
       lock_(std::move(lock)),
       usage_(std::make_shared<DiskUsage>(options.limit_bytes)),
       spare_bytes_(layout_.file_bytes()),
-      shards_(static_cast<size_t>(num_shards)) {}
+      shards_(static_cast<size_t>(num_shards)),
+      writer_(options.gives_way) {}
 
 SsdTier::~SsdTier() {
   writer_.Finish();

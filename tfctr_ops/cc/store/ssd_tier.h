@@ -46,6 +46,8 @@ struct SsdOptions {
   // Of the rows in memory; < 0 means none. Chunks are small when it is.
   int64_t ram_bytes = -1;
   bool direct_reads = false;  // Past the system's page cache.
+  // Whether the training goes before the writing of files.
+  bool gives_way = false;
   FileSystem* files = FileSystem::Posix();
 };
 
