@@ -202,9 +202,11 @@ def rows_of(measured: Measurement) -> list[dict[str, Any]]:
             row.update(
                 rows_read=counts["rows_read"],
                 read_calls=counts["read_calls"],
-                rows_per_read_call=counts["rows_read"] / max(counts["read_calls"], 1),
                 disk_mb=counts["disk_bytes"] / 1e6,
             )
+            # The page cache is read without a call.
+            if system == "tfctr_direct" and counts["read_calls"]:
+                row["rows_per_read_call"] = counts["rows_read"] / counts["read_calls"]
         rows.append(row)
     return rows
 

@@ -54,8 +54,8 @@ def test_a_row_says_what_a_step_read():
     case = "whole/W4/adagrad"
     counts = {"rows_read": 300.0, "read_calls": 150.0, "disk_bytes": 2e6}
     measured = Measurement(
-        samples={("tfctr_ssd", case): [1.0, 3.0], ("rocksdb", "read/r/adagrad"): [5.0]},
-        facts={"tfctr_ssd": {"counts": {case: counts}}, "rocksdb": {}},
+        samples={("tfctr_direct", case): [1.0, 3.0], ("rocksdb", "read/r/adagrad"): [5.0]},
+        facts={"tfctr_direct": {"counts": {case: counts}}, "rocksdb": {}},
     )
     ours, peer = ssd.rows_of(measured)
     assert (ours["ms"], ours["steps"]) == (2.0, 2)
