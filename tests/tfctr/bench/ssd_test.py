@@ -54,7 +54,10 @@ def test_a_row_says_what_a_step_read():
     case = "whole/W4/adagrad"
     counts = {"rows_read": 300.0, "read_calls": 150.0, "disk_bytes": 2e6}
     measured = Measurement(
-        samples={("tfctr_direct", case): [1.0, 3.0], ("rocksdb", "read/r/adagrad"): [5.0]},
+        samples={
+            ("tfctr_direct", case): [1.0, 3.0],
+            ("rocksdb", "read/r/adagrad"): [5.0],
+        },
         facts={"tfctr_direct": {"counts": {case: counts}}, "rocksdb": {}},
     )
     ours, peer = ssd.rows_of(measured)
