@@ -137,11 +137,11 @@ def test_wrong_arguments_are_refused(arguments, message, tmp_path, capsys):
 
 def test_a_disk_without_room_is_refused(tmp_path, monkeypatch, capsys):
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, int(14e9)))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, int(22e9)))
     arguments = ["--gigabytes", "20", "--ssd", str(tmp_path)]
     assert large_table.main(arguments) == 2
     assert capsys.readouterr().err == (
-        "large_table: A table of 20.0 GB needs 28.0 GB of disk. Received: --ssd "
-        f"{tmp_path} with 14.0 GB free. Name another disk, or at most --gigabytes "
+        "large_table: A table of 20.0 GB needs 44.0 GB of disk. Received: --ssd "
+        f"{tmp_path} with 22.0 GB free. Name another disk, or at most --gigabytes "
         "10.0.\n"
     )

@@ -367,9 +367,9 @@ TEST(RowsOfLargeChunksComeBack) {
   for (CheckedShard& shard : shards) shard.CheckAll();
   tier->FinishWrites();
   for (CheckedShard& shard : shards) shard.CheckAll();
-  // Chunks of 256 KiB hold 64 pages of 9 rows, and segments four chunks.
-  CHECK_EQ(tier->rows_written(), 2 * (3000 / 576 * 576));
-  CHECK_EQ(FilesOf(*tier).size(), size_t{4});
+  // Chunks of 128 KiB hold 32 pages of 9 rows, and segments four chunks.
+  CHECK_EQ(tier->rows_written(), 2 * (3000 / 288 * 288));
+  CHECK_EQ(FilesOf(*tier).size(), size_t{6});
 }
 
 // One thread for each shard, as the store runs them.

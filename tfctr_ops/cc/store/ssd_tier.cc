@@ -10,7 +10,7 @@ namespace tfctr {
 namespace {
 
 constexpr int64_t kMaxSegmentBytes = int64_t{64} << 20;
-constexpr int64_t kMaxChunkBytes = int64_t{256} << 10;
+constexpr int64_t kMaxChunkBytes = int64_t{128} << 10;
 constexpr int64_t kMaxPendingBytes = int64_t{64} << 20;
 constexpr int64_t kMinPendingBytes = int64_t{1} << 20;
 // Pages of the smallest segment, the first included, and how many such segments
