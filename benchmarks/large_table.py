@@ -10,7 +10,8 @@ at the end the rows of these must be the same to the bit.
 Prints, every some steps, the rows of the table, its bytes on disk, steps per second,
 and the memory that the process has taken since the table was empty, beside its bound:
 the budget and the index, and a fifth more. Pages of the files that the page cache holds
-are not the process' to keep, and are not counted; `resident_bytes` in the JSON has them.
+are not the process' to keep, and are not counted; `resident_bytes` in the JSON counts
+them.
 """
 
 import argparse
