@@ -49,7 +49,9 @@ class BloomAdmission:
     grow: `-log(p) / log(2)**2` counters for each expected id, 9.6 for a rate p of 1 %,
     of one byte up to a `min_count` of 255 and of two beyond. No id is admitted later
     than by an exact count, and some are earlier. A filter cannot forget: an id that was
-    removed or has expired keeps the count it had before it got its row.
+    removed or has expired keeps the count it had before it got its row. Each checkpoint
+    copies the filter, of 0.96 GB for 100 million ids at 1 %, in memory first, while
+    training waits a second or more.
 
     Args:
         min_count: Integer, up to 65,535. How often an id was seen that gets a row.
@@ -74,7 +76,8 @@ class BloomAdmission:
     def __post_init__(self) -> None:
         _check_integer("min_count", self.min_count, 2**16 - 1)
         _check_integer("expected_keys", self.expected_keys, 2**63 - 1)
-        if not 0.0 < self.false_positive_rate < 1.0:
+        rate = self.false_positive_rate
+        if not is_number(rate) or not 0.0 < rate < 1.0:
             raise ValueError(
                 "`false_positive_rate` must lie in (0, 1). "
                 f"Received: false_positive_rate={self.false_positive_rate!r}."
@@ -114,7 +117,7 @@ class ProbabilityAdmission:
     probability: float
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.probability <= 1.0:
+        if not is_number(self.probability) or not 0.0 < self.probability <= 1.0:
             raise ValueError(
                 "`probability` must lie in (0, 1]. "
                 f"Received: probability={self.probability!r}."
@@ -151,6 +154,11 @@ def admission_from_config(config: dict[str, Any] | None) -> Admission | None:
         return None
     arguments = dict(config)
     return _KINDS[arguments.pop("kind")](**arguments)
+
+
+def is_number(value: Any) -> bool:
+    """Whether the value is a number, and not a truth value."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _check_integer(name: str, value: Any, most: int) -> None:

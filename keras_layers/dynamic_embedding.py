@@ -306,7 +306,11 @@ class DynamicEmbedding(keras.layers.Layer):
     # Saving.
 
     def begin_snapshot(self, directory: Any, scratch: Any) -> None:
-        """Begins a snapshot of all tables: of this moment, though it takes no time.
+        """Begins a snapshot of all tables: of this moment, which takes next to no time.
+
+        What admission has counted is copied while training waits: 0.2 s for 10 million
+        ids that `CountAdmission` counts, a second and more for a `BloomAdmission` that
+        expects 100 million.
 
         Args:
             directory: Path, which must not exist.
@@ -330,7 +334,9 @@ class DynamicEmbedding(keras.layers.Layer):
 
         Raises:
             ValueError: If it is of other tables. Nothing has changed.
-            tf.errors.DataLossError: If it is damaged. The damaged table is empty.
+            tf.errors.UnavailableError: If there is none of a table.
+            tf.errors.DataLossError: If it is damaged. If that is where rows are, their
+                table is empty.
         """
         table_snapshots.restore_snapshots(
             self._groups, pathlib.Path(directory), self._seeds, self.name

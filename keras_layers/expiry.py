@@ -4,6 +4,8 @@ import dataclasses
 import math
 from typing import Any
 
+from keras_layers.admission import is_number
+
 
 @dataclasses.dataclass(frozen=True)
 class Expiry:
@@ -52,7 +54,9 @@ class Expiry:
                     f"Received: {name}={value!r}."
                 )
         norm = self.min_norm
-        if norm is not None and not (norm > 0.0 and math.isfinite(norm)):
+        if norm is not None and not (
+            is_number(norm) and norm > 0.0 and math.isfinite(norm)
+        ):
             raise ValueError(
                 "`min_norm` must be a positive number, or None. "
                 f"Received: min_norm={norm!r}."

@@ -42,7 +42,8 @@ class TableConfig:
             read the default row, and their gradients are dropped. Each call decides
             anew, also within a step. What it counts is kept by checkpoints and Keras'
             saving; a table with another kind of admission, or another size of filter,
-            starts to count anew. `None` admits every id.
+            starts to count anew, but a filter takes over exact counts. `None` admits
+            every id.
         expiry: `Expiry`. Which rows are removed in the course of training. `None`:
             none.
 

@@ -27,6 +27,8 @@ def feature_seed(table_seed: int, feature: str) -> int:
 class TableGroup:
     """Tables that differ in name and seed alone, and so share lookups and updates.
 
+    Tables with a size of their own, of a Bloom filter or in rows, are alone in theirs.
+
     Args:
         config: `TableConfig` of the first of them.
         features: Names of the features, `table/namespace`, and their numbers: 0, 1, 2

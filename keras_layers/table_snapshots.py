@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_layers.table_group import TableGroup, feature_seed
-from tfctr_ops import read_info
+from tfctr_ops import SnapshotInfo, read_info
 
 
 def begin_snapshots(
@@ -49,12 +49,16 @@ def restore_snapshots(
 
     Raises:
         ValueError: If the snapshots are of other tables. Nothing was replaced.
-        tf.errors.DataLossError: If a file is damaged. Its table is empty.
+        tf.errors.UnavailableError: If there is none of a table.
+        tf.errors.DataLossError: If a file is damaged: with rows in it, and the table is
+            empty; without, and the table is as it was.
     """
     saved = []
     for index, group in enumerate(groups):
         path = directory / str(index)
-        metadata = json.loads(read_info(str(path)).metadata)
+        info = read_info(str(path))
+        metadata = json.loads(info.metadata)
+        _check_rows(group, info, path, layer)
         if set(metadata["features"]) != set(group.features):
             raise ValueError(
                 f"Layer '{layer}' expects a snapshot of the features "
@@ -75,6 +79,20 @@ def restore_snapshots(
         if (rate := metadata["learning_rate"]) is not None:
             optimizer: Any = group.config.optimizer
             optimizer.learning_rate.assign(rate)
+
+
+def _check_rows(
+    group: TableGroup, info: SnapshotInfo, path: pathlib.Path, layer: str
+) -> None:
+    dim = group.config.dim
+    slots = group.config.sparse_optimizer().num_slot_floats(dim)
+    if (info.dim, info.num_slot_floats) != (dim, slots):
+        raise ValueError(
+            f"Layer '{layer}' expects a snapshot of rows of dim={dim} with {slots} "
+            f"optimizer values. Received: '{path}' with dim={info.dim} and "
+            f"{info.num_slot_floats}. Build the model as it was when the snapshot was "
+            "made."
+        )
 
 
 def _fixed_rate(group: TableGroup) -> float | None:

@@ -330,7 +330,8 @@ class EmbeddingStore:
         Raises:
             tf.errors.InvalidArgumentError: If the snapshot is of other rows. Nothing
                 has changed.
-            tf.errors.DataLossError: If it is damaged. The store is empty.
+            tf.errors.DataLossError: If it is damaged. If that is where rows are, the
+                store is empty; else nothing has changed.
         """
         self._ops.tfctr_embedding_store_restore(
             self._handle,

@@ -9,7 +9,7 @@ from tfctr_ops import library
 
 @dataclasses.dataclass(frozen=True)
 class SnapshotFile:
-    """A segment file of a snapshot.
+    """A file of a snapshot: a segment, or what admission has counted.
 
     Attributes:
         name: String.

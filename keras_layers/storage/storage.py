@@ -25,7 +25,7 @@ class Forecast:
         num_keys: Integer. How many keys the table holds.
         row_bytes: Integer. Bytes of a row: header, weights and optimizer slots.
         ram_bytes: Integer. Bytes of memory, rows and index.
-        ssd_bytes: Integer. Bytes on disk.
+        ssd_bytes: Integer. Bytes on disk, when files are as stale as they get.
 
     Example:
 

@@ -22,6 +22,7 @@ _NUM_SHARDS = 64
 _CHUNK_BYTES = 128 << 10
 _SEGMENT_BYTES, _ENTRY_BYTES = 64, 8
 _FIRST_CAPACITY, _CAPACITY = 64, 2048
+_SECTOR = 4096
 # Bytes of a block of the lists of "lru" and "lfu", which is of 512 rows.
 _LIST_BYTES = 4096
 
@@ -36,14 +37,14 @@ class TieredStorage(Storage):
     Args:
         ram: Bytes of rows in memory: an integer, or a string such as `"4GB"`. A batch
             that needs more is held all the same while it is trained. The index comes on
-            top, for rows on SSD too: 10 to 20 bytes a key from about a million keys on,
+            top, for rows on SSD too: 10 to 25 bytes a key from about a million keys on,
             and a few MB for any table. `None` means no limit.
         ssd: String or path. Directory on a fast disk; it is made if need be. Each table
             uses a locked directory of its own in it, which is gone when the table is:
             this is scratch space, and what shall last belongs into a checkpoint.
             `None`: rows live in memory only.
-        ssd_limit: Bytes that a table may use in `ssd`, at least about twice its rows.
-            `None` means no limit.
+        ssd_limit: Bytes that a table may use in `ssd`, at least about twice its rows,
+            and never less than some MB, which the error names. `None` means no limit.
         eviction_policy: String. `"none"`: without `ssd`, a full budget raises an error
             that names the remedies. Otherwise rows leave, to `ssd` or else with what
             they learned: `"clock"`, those updated seldom, where updates long ago count
@@ -132,8 +133,8 @@ class TieredStorage(Storage):
         in_ram, ssd_bytes = num_keys, 0
         if self._ssd is not None and self._ram_bytes is not None:
             in_ram = min(num_keys, self._ram_bytes // row_bytes)
-            # Rows are compacted when more than half of them are stale.
-            ssd_bytes = 2 * (num_keys - in_ram) * row_bytes
+            if num_keys > in_ram:
+                ssd_bytes = _files_bytes(num_keys, row_bytes)
         keys, rows = num_keys / _NUM_SHARDS, in_ram / _NUM_SHARDS
         shard_bytes = _index_bytes(keys) + _rows_bytes(rows, row_bytes, chunk_bytes)
         if self._eviction_policy in ("lru", "lfu"):
@@ -289,6 +290,17 @@ def _rows_bytes(keys: float, row_bytes: int, chunk_bytes: int) -> float:
         mean_chunks += odds
         chunks += 1
     return mean_chunks * chunk_rows * row_bytes
+
+
+def _files_bytes(keys: int, row_bytes: int) -> int:
+    """Returns the size of the files once every row has left memory at some time.
+
+    A row that has come back leaves its copy there. Pages hold whole rows behind a
+    header of 24 bytes, and rows are compacted when more than half of them are stale.
+    """
+    page_bytes = -(-(24 + row_bytes) // _SECTOR) * _SECTOR
+    pages = -(-keys // ((page_bytes - 24) // row_bytes))
+    return 2 * pages * page_bytes
 
 
 def _odds_beyond(limit: int, mean: float) -> float:

@@ -315,6 +315,15 @@ def test_tables_that_admit_alike_share_lookups_unless_a_filter_has_a_size():
             lambda: ProbabilityAdmission(0.0),
             "`probability` must lie in (0, 1]. Received: probability=0.0.",
         ),
+        (
+            lambda: ProbabilityAdmission("0.5"),
+            "`probability` must lie in (0, 1]. Received: probability='0.5'.",
+        ),
+        (
+            lambda: BloomAdmission(2, 10, "1%"),
+            "`false_positive_rate` must lie in (0, 1). Received: "
+            "false_positive_rate='1%'.",
+        ),
     ],
 )
 def test_values_out_of_range_are_refused(make, message):

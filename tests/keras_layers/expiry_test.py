@@ -250,6 +250,11 @@ def test_a_layer_without_a_rule_says_so():
             "`min_norm` must be a positive number, or None. Received: min_norm=0.0.",
         ),
         (
+            {"every": 1, "min_norm": "small"},
+            "`min_norm` must be a positive number, or None. "
+            "Received: min_norm='small'.",
+        ),
+        (
             {"every": 1},
             "An Expiry must say which rows leave: give `unused_steps`, `min_norm` or "
             "`max_rows`. Received: None for all of them.",

@@ -192,6 +192,36 @@ def test_a_snapshot_of_other_features_is_refused_and_changes_nothing(tmp_path):
     assert rows_of(other) == before
 
 
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        (TableConfig("users", 3, "sgd"), "dim=4 and 0"),
+        (TableConfig("users", 4, "adagrad"), "dim=4 and 0"),
+    ],
+)
+def test_a_snapshot_of_other_rows_is_refused_and_changes_nothing(
+    tmp_path, config, found
+):
+    saved = DynamicEmbedding({"user": FeatureConfig(TableConfig("users", 4, "sgd"))})
+    saved.build({"user": (None,)})
+    saved.write_rows([1], np.ones((1, 4)), "user")
+    save(saved, tmp_path / "saved", tmp_path)
+    # The first of two tables is as it was saved, and must not be replaced alone.
+    other = DynamicEmbedding({"user": FeatureConfig(config)})
+    other.build({"user": (None,)})
+    other.write_rows([2], np.ones((1, config.dim)), "user")
+    slots = config.sparse_optimizer().num_slot_floats(config.dim)
+    message = (
+        f"expects a snapshot of rows of dim={config.dim} with {slots} optimizer "
+        f"values. Received: '{tmp_path / 'saved' / '0'}' with {found}. Build the model"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        other.restore_snapshot(tmp_path / "saved")
+    np.testing.assert_array_equal(
+        other.read_rows([2], "user"), np.ones((1, config.dim))
+    )
+
+
 def test_a_damaged_table_is_named(tmp_path):
     layer = make_layer()
     train(layer)

@@ -45,7 +45,7 @@ def run(
     Returns:
         A dict for JSON: `traces`, what each consists of, and `rows`, one per trace and
         policy. `hit_rate` is the mean share of a batch's different rows that were in
-        memory, from the middle of the trace to the scan; `misses_per_batch` are the
+        memory, from 45 % of the trace to the scan; `misses_per_batch` are the
         others; `after_scan` is the hit rate of the ten batches after the scan over that
         of the ten before. `below` says how many points the hit rate is below each of
         the offline ones.
@@ -100,7 +100,7 @@ def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def facts_of(trace: Trace) -> dict[str, Any]:
-    """What a trace consists of, between its middle and the scan."""
+    """What a trace consists of, between half the way to the scan and the scan."""
     sizes = np.array([batch.size for batch in trace.batches])
     seen = np.zeros(sum(sizes), bool)
     is_new = np.zeros(len(sizes), np.int64)

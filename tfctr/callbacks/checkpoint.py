@@ -125,6 +125,7 @@ class Checkpoint(TrainingGuard):
             ValueError: If the model is not built or not as it was, or a file is
                 damaged.
             tf.errors.DataLossError: If a table's file is damaged.
+            tf.errors.UnavailableError: If it is missing.
         """
         if not model.built:
             raise ValueError(

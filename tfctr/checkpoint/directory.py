@@ -18,8 +18,8 @@ class CheckpointDirectory:
     """A directory with checkpoints `step-000000001000` and so on.
 
     A checkpoint is made under another name and renamed when everything is on the disk.
-    `state.json` holds the checksum of each file beside it; snapshots of tables have
-    checksums of their own.
+    `state.json` holds a checksum of itself, of each file beside it, and of the manifest
+    of each table's snapshot, which has those of its rows.
 
     Args:
         path: Path; made if need be.
@@ -90,15 +90,16 @@ class CheckpointDirectory:
         Replaces a checkpoint of the same step.
         """
         draft, final = self.path / f"step-{step:012d}.draft", self.of_step(step)
+        beside = [file for file in draft.iterdir() if file.is_file()]
         files = {
-            file.name: _sha256(file)
-            for file in sorted(draft.iterdir())
-            if file.is_file()
+            str(file.relative_to(draft)): _sha256(file)
+            for file in sorted([*beside, *draft.rglob("MANIFEST")])
         }
-        text = json.dumps({"version": _VERSION, "files": files, **state}, indent=1)
+        whole = {"version": _VERSION, "files": files, **state}
+        text = json.dumps({"checksum": _checksum(whole), **whole}, indent=1)
         (draft / _STATE).write_text(text)
-        for file in [*files, _STATE]:
-            _sync(draft / file)
+        for file in [*beside, draft / _STATE]:
+            _sync(file)
         _sync(draft)
         if final.exists():
             shutil.rmtree(final)
@@ -115,16 +116,21 @@ class CheckpointDirectory:
         path = self.of_step(step)
         try:
             state: dict[str, Any] = json.loads((path / _STATE).read_text())
-            files = state["files"]
+            expected, files = state.pop("checksum"), state["files"]
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(
-                f"'{path / _STATE}' is damaged: expected JSON with the key 'files'. "
-                f"Received: {error}. {self._advice(step)}"
+                f"'{path / _STATE}' is damaged: expected JSON with the keys 'checksum' "
+                f"and 'files'. Received: {error}. {self._advice(step)}"
             ) from error
-        if state["version"] != _VERSION:
+        if state.get("version") != _VERSION:
             raise ValueError(
-                f"'{path}' has version {state['version']} of the format; this tfctr "
-                f"reads version {_VERSION}."
+                f"'{path}' has version {state.get('version')} of the format; this "
+                f"tfctr reads version {_VERSION}."
+            )
+        if (found := _checksum(state)) != expected:
+            raise ValueError(
+                f"'{path / _STATE}' is damaged: expected SHA-256 {expected}. "
+                f"Received: {found}. {self._advice(step)}"
             )
         for name, expected in files.items():
             found = _sha256(path / name) if (path / name).exists() else "no file"
@@ -150,6 +156,10 @@ class CheckpointDirectory:
         shutil.rmtree(draft, ignore_errors=True)
         self.of_step(step).rename(draft)
         shutil.rmtree(draft)
+
+
+def _checksum(state: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(path: pathlib.Path) -> str:

@@ -21,10 +21,11 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Returns:
         A dict for JSON: `path`; `checkpoints`, of which each has `step`, `epoch`,
-        `batch`, `tables` and `damage`; and `tables` that belong to none. A table has
-        `path`, `table`, `features`, `step`, `dim`, `rows`, `bytes`, `live_share` (rows
-        of the snapshot per row in its files), `segments` and `damage`, a list of
-        strings.
+        `batch`, `path`, `tables` and `damage`; and `tables` that belong to none. A
+        table has `path`, `table`, `features`, `step`, `dim`, `rows`, `bytes`,
+        `live_share` (rows of the snapshot per row in its files), `segments` and
+        `damage`, a list of strings; one whose manifest is damaged has `path` and
+        `damage` alone.
 
     Raises:
         ValueError: If there is nothing of tfctr in the directory.
@@ -108,7 +109,7 @@ def _table(path: pathlib.Path) -> dict[str, Any]:
         "rows": info.rows,
         "bytes": info.bytes,
         "live_share": info.rows / in_files if in_files else 1.0,
-        "segments": len(info.files),
+        "segments": sum(file.name.startswith("segment-") for file in info.files),
     }
 
 

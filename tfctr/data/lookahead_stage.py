@@ -13,12 +13,13 @@ def lookahead(
     layers: "DynamicEmbedding | Sequence[DynamicEmbedding] | Mapping[str, Any]",
     steps: int = 2,
 ) -> tf.data.Dataset:
-    """Returns the same batches, whose rows are in memory when they are trained.
+    """Returns the same batches; their rows are read ahead where reads take time.
 
     For tables with `TieredStorage(ssd=...)`: while a batch trains, the rows of the next
     `steps` batches are read from disk. This changes the time a step takes, and no
     number: a row comes up as it is, and is trained in its turn. While the page cache of
-    the system holds the files, there is no disk to wait for, and nothing is done.
+    the system holds the files, there is no disk to wait for, and nothing is done. The
+    rows read ahead for one batch take at most half of `ram`.
 
     Args:
         dataset: `tf.data.Dataset` of inputs, or of tuples that begin with them.

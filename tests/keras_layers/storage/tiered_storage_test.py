@@ -269,6 +269,21 @@ def test_the_forecast_is_within_a_tenth(optimizer, num_keys):
     assert forecast.ssd_bytes == 0
 
 
+@pytest.mark.parametrize(
+    ("dim", "row_bytes", "rows_per_page", "page_bytes"),
+    [(4, 40, 101, 4096), (600, 2424, 1, 4096), (1500, 6024, 1, 8192)],
+)
+def test_files_are_forecast_in_pages(
+    tmp_path, dim, row_bytes, rows_per_page, page_bytes
+):
+    storage = TieredStorage(ram=row_bytes * 1000, ssd=tmp_path)
+    config = TableConfig("ads", dim=dim, optimizer="sgd")
+    assert storage.forecast(config, 1000).ssd_bytes == 0
+    pages = -(-10_000 // rows_per_page)
+    # Half of the copies may be stale.
+    assert storage.forecast(config, 10_000).ssd_bytes == 2 * pages * page_bytes
+
+
 @pytest.mark.parametrize("policy", ["lru", "lfu"])
 @pytest.mark.parametrize("num_keys", [20_000, 200_000])
 def test_the_forecast_knows_the_lists_of_a_policy(policy, num_keys):

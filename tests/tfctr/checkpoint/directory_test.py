@@ -123,7 +123,8 @@ def test_a_damaged_state_is_named(two, text):
     path = two.of_step(6) / "state.json"
     path.write_text(text)
     with refuses(
-        f"'{path}' is damaged: expected JSON with the key 'files'. Received: "
+        f"'{path}' is damaged: expected JSON with the keys 'checksum' and 'files'. "
+        "Received: "
     ) as error:
         two.read_state(6)
     assert str(error.value).endswith(advice(two))
@@ -134,6 +135,32 @@ def test_a_missing_state_is_named(two):
     path.unlink()
     with refuses(f"'{path}' is damaged"):
         two.read_state(6)
+
+
+def test_a_changed_state_is_named(two):
+    path = two.of_step(6) / "state.json"
+    text = path.read_text()
+    assert '"step": 6' in text
+    path.write_text(text.replace('"step": 6', '"step": 8'))
+    with refuses(f"'{path}' is damaged: expected SHA-256 ") as error:
+        two.read_state(6)
+    assert str(error.value).endswith(advice(two))
+
+
+@pytest.mark.parametrize("change", ["remove", "damage"])
+def test_the_manifest_of_a_table_is_looked_after(two, change):
+    table = two.draft(7) / "layer-0" / "0"
+    table.mkdir(parents=True)
+    (table / "MANIFEST").write_bytes(b"rows")
+    two.commit(7, {"step": 7})
+    path = two.of_step(7) / "layer-0" / "0" / "MANIFEST"
+    two.read_state(7)
+    if change == "remove":
+        path.unlink()
+    else:
+        path.write_bytes(b"r0ws")
+    with refuses(f"'{path}' is damaged: expected SHA-256 "):
+        two.read_state(7)
 
 
 def test_the_oldest_checkpoint_has_none_before_it(two):

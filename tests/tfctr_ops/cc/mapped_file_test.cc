@@ -1,6 +1,7 @@
 #include "tfctr_ops/cc/store/mapped_file.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -121,6 +122,23 @@ TEST(ABusErrorOutsideTheGuardIsAsFatalAsEver) {
   CHECK_EQ(letters.At(1), '.');
   CHECK(!Survives(touch, letters));
   CHECK(Survives([](const Letters& letters) { letters.At(1); }, letters));
+}
+
+TEST(ASignalThatSomebodySendsIsAsFatalAsEver) {
+  const Letters letters(1);
+  const auto send = [](const Letters&) { raise(SIGBUS); };
+  CHECK(!Survives(send, letters));
+}
+
+// Its owner's handler would get what is ours.
+TEST(UnderAnotherHandlerNothingIsReadFromMaps) {
+  const Letters letters(1);
+  struct sigaction other = {}, ours = {};
+  other.sa_handler = SIG_DFL;
+  CHECK_EQ(sigaction(SIGBUS, &other, &ours), 0);
+  CHECK_EQ(letters.At(0), '.');
+  CHECK_EQ(sigaction(SIGBUS, &ours, nullptr), 0);
+  CHECK_EQ(letters.At(0), 'a');
 }
 
 TEST(WhatCannotBeMappedIsNull) {

@@ -7,7 +7,9 @@
 // of shards changes what is admitted.
 //
 // Thread safety: what names a shard needs the lock of that shard; the rest, the
-// locks of all. Several threads may count at once, each in its shard.
+// locks of all, but for sizes, which need none. Several threads may count at
+// once, each in its shard, or ask; but for the answer to be the same each time,
+// no thread may count while another asks.
 
 #ifndef TFCTR_OPS_CC_STORE_ADMISSION_H_
 #define TFCTR_OPS_CC_STORE_ADMISSION_H_

@@ -34,7 +34,7 @@ Status OpenAdmission(const std::string& path, const std::vector<char>& bytes,
               sizeof(stored));
   const uint32_t computed = ChecksumOf(bytes);
   if (stored != computed) {
-    return Damaged(path, 0, "admission file", stored, computed);
+    return Damaged(path, 0, "file", stored, computed);
   }
   std::memcpy(&header, bytes.data(), sizeof(header));
   if (std::memcmp(header.magic, AdmissionHeader::kMagic,

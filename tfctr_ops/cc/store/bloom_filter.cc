@@ -67,7 +67,9 @@ uint32_t CountingBloomFilter::CountIn(const Counter* counters,
                                       uint64_t hash) const {
   uint32_t least = ~0U;
   for (int64_t i = 0; i < num_hashes_; ++i) {
-    least = std::min<uint32_t>(least, counters[PlaceOf(hash, i)]);
+    const Counter* counter = counters + PlaceOf(hash, i);
+    least =
+        std::min<uint32_t>(least, __atomic_load_n(counter, __ATOMIC_RELAXED));
   }
   return least;
 }

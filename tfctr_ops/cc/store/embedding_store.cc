@@ -72,7 +72,7 @@ EmbeddingStore::EmbeddingStore(StoreOptions options,
     for (const auto& shard : shards_) shard->set_admission(admission_.get());
   }
   if (ssd_ == nullptr) return;
-  background_ = std::make_unique<BackgroundThread>(/*gives_way=*/true);
+  background_ = std::make_unique<BackgroundThread>();
   is_stale_.reset(new std::atomic<bool>[static_cast<size_t>(num_shards)]());
   ssd_->set_on_stale([this](int64_t s) {
     if (closes_ || is_stale_[static_cast<size_t>(s)].exchange(true)) return;

@@ -63,7 +63,7 @@ struct SaveReport {
 
 struct StoreStats {
   int64_t rows;             // In memory.
-  int64_t known_rows;       // Of these, updated or written at least once.
+  int64_t known_rows;       // Updated or written at least once, on disk too.
   int64_t row_bytes;        // Of one row.
   int64_t memory_bytes;     // Rows, index and what is reserved for them.
   int64_t evicted_rows;     // That left memory; without an SSD tier, for good.
@@ -164,10 +164,11 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
 
   // The same in two calls: the snapshot is of the moment of the first, which
   // takes no time but for a copy of what admission counted, with all waiting
-  // (10 million keys: 0.2 s), and the second does the work, beside the
-  // training. To begin another, or to replace all rows, gives up what was
-  // begun. Without an SSD tier, what snapshots share is kept in a locked
-  // directory of this store under `scratch`, which the first snapshot chooses.
+  // (10 million keys: 0.2 s; a filter for 100 million: a second and more), and
+  // the second does the work, beside the training. To begin another, or to
+  // replace all rows, gives up what was begun. Without an SSD tier, what
+  // snapshots share is kept in a locked directory of this store under
+  // `scratch`, which the first snapshot chooses.
   Status BeginSave(const std::string& directory, const std::string& scratch,
                    Executor* executor);
   Status FinishSave(const std::string& metadata, SaveReport* report);
@@ -175,8 +176,9 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   // Replaces all rows, and the step, by those of a snapshot. Its feature f
   // becomes features[f]; `seeds`, unless empty, become the seeds of this
   // store's features. Returns InvalidArgument if the snapshot is of other rows,
-  // with nothing changed; DataLoss or Unavailable if it is damaged, with the
-  // table empty.
+  // with nothing changed; DataLoss or Unavailable if it is damaged: with
+  // nothing changed if that shows in the manifest or in what admission counted,
+  // with the table empty if it is in a segment.
   Status Restore(const std::string& directory,
                  const std::vector<int32_t>& features,
                  const std::vector<uint64_t>& seeds, Executor* executor);
@@ -306,6 +308,9 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   Status OpenSnapshotTier(const std::string& scratch);
   // Writes what has changed, and lists the segments of the snapshot.
   Status SaveRows(std::vector<SsdTier::CutSegment>* segments);
+  // The same on a thread that gives way to the training.
+  Status SaveRowsBeside(std::vector<SsdTier::CutSegment>* segments);
+  Status NoMemoryToSave() const;
   // Ends the cut; returns whether every row was saved.
   bool EndCut();
   // Gives the snapshot up that was begun, if there is one.

@@ -7,8 +7,10 @@
 // to that moment. In the end the snapshot is a set of links to segments.
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -88,6 +90,32 @@ Status EmbeddingStore::SaveRows(std::vector<SsdTier::CutSegment>* segments) {
   return tier()->error();
 }
 
+Status EmbeddingStore::SaveRowsBeside(
+    std::vector<SsdTier::CutSegment>* segments) {
+  Status status;
+  try {
+    // No priority that the caller's thread gave up could be taken back.
+    std::thread([&] {
+      GiveWay();
+      try {
+        status = SaveRows(segments);
+      } catch (const std::bad_alloc&) {
+        status = NoMemoryToSave();
+      }
+    }).join();
+  } catch (const std::system_error&) {
+    status = NoMemoryToSave();
+  }
+  return status;
+}
+
+Status EmbeddingStore::NoMemoryToSave() const {
+  return Status::ResourceExhausted(
+      "The system has no memory left to save table '" + options_.name +
+      "'. The training can go on, and the snapshots before are whole. Lower "
+      "`ram`, or use a machine with more memory.");
+}
+
 bool EmbeddingStore::EndCut() {
   saves_to_.clear();
   const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
@@ -132,11 +160,12 @@ Status EmbeddingStore::BeginSave(const std::string& directory,
   status = FlushLocked(executor);
   if (!status.ok()) return status;
   const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
-  tier()->BeginCut();
-  for (const auto& shard : shards_) shard->BeginSnapshot();
+  // What may find no memory comes first: a cut that was begun must be ended.
   admission_of_save_ = CopyAdmission();
   saves_to_ = directory;
   step_of_save_ = step_;
+  tier()->BeginCut();
+  for (const auto& shard : shards_) shard->BeginSnapshot();
   return Status::Ok();
 }
 
@@ -155,12 +184,7 @@ Status EmbeddingStore::FinishSave(const std::string& metadata,
   FileSystem* const files = options_.ssd.files;
   const int64_t before = tier()->rows_saved();
   std::vector<SsdTier::CutSegment> cut;
-  Status status;
-  // On a thread of its own: no priority can be taken back from the caller's.
-  std::thread([&] {
-    GiveWay();
-    status = SaveRows(&cut);
-  }).join();
+  Status status = SaveRowsBeside(&cut);
   if (!EndCut() && status.ok()) {
     status = Status::ResourceExhausted(
         "Table '" + options_.name + "' could not be saved: ssd_limit=" +

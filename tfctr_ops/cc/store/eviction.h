@@ -7,12 +7,12 @@
 // the first to leave.
 //
 // kLru: the row whose last training lookup or write is the longest ago. Reads,
-// updates and exports are no uses.
+// updates and exports are no uses; to be brought up for a later batch is one.
 //
 // kLfu: the row that had the fewest updates in all its life when it was last
 // used, those before it was on disk included, which its header counts; of those
-// that are equal, the least recently used. Counts above 16 are equal when they
-// differ by less than an eighth. Nothing grows old: what was popular once
+// that are equal, the least recently used. Counts above 16 may be equal when
+// they differ by less than an eighth. Nothing grows old: what was popular once
 // stays. Rows that were brought up for a later batch leave last, until it has
 // come.
 //

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -35,6 +36,16 @@ Status FileError(int code, const char* verb, int64_t size, int64_t offset,
   return Error(code, std::string("Cannot ") + verb + " " +
                          std::to_string(size) + " bytes at offset " +
                          std::to_string(offset) + " of '" + path + "'");
+}
+
+// Many systems let a process open 1,024 files unless it asks for more. Returns
+// whether it got more.
+bool RaiseFileLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  if (limit.rlim_cur >= limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
 class PosixFile final : public File {
@@ -135,7 +146,10 @@ class PosixFileSystem final : public FileSystem {
     if (mode == Mode::kCreate) flags |= O_RDWR | O_CREAT | O_EXCL;
     if (mode == Mode::kRead) flags |= O_RDONLY;
     if (mode == Mode::kReadDirect) flags |= O_RDONLY | O_DIRECT;
-    const int descriptor = open(path.c_str(), flags, 0644);
+    int descriptor = open(path.c_str(), flags, 0644);
+    if (descriptor < 0 && errno == EMFILE && RaiseFileLimit()) {
+      descriptor = open(path.c_str(), flags, 0644);
+    }
     if (descriptor < 0) {
       const int code = errno;
       const std::string hint =

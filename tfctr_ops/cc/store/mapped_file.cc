@@ -16,8 +16,8 @@ std::atomic<int64_t> num_maps{0};
 
 // Where to go on if this thread meets a bad page; null outside RunGuarded. In
 // the thread's static block: a signal handler must not allocate.
-__attribute__((tls_model("initial-exec"))) thread_local sigjmp_buf* guard =
-    nullptr;
+__attribute__((tls_model(
+    "initial-exec"))) thread_local sigjmp_buf* volatile guard = nullptr;
 struct sigaction handler_before;
 
 void OnBusError(int signal, siginfo_t* info, void* context) {
@@ -25,12 +25,23 @@ void OnBusError(int signal, siginfo_t* info, void* context) {
   // Somebody else's error, and so somebody else's handler.
   if ((handler_before.sa_flags & SA_SIGINFO) != 0) {
     handler_before.sa_sigaction(signal, info, context);
+  } else if (handler_before.sa_handler == SIG_IGN && info->si_code <= 0) {
+    return;  // Somebody sent it.
   } else if (handler_before.sa_handler == SIG_DFL ||
              handler_before.sa_handler == SIG_IGN) {
-    sigaction(signal, &handler_before, nullptr);  // Once more, and it ends.
+    // A bad page is met once more, and ends the process.
+    sigaction(signal, &handler_before, nullptr);
+    if (info->si_code <= 0) raise(signal);
   } else {
     handler_before.sa_handler(signal);
   }
+}
+
+// Another library may have put its handler in place of ours.
+bool HandlerIsOurs() {
+  struct sigaction now = {};
+  return sigaction(SIGBUS, nullptr, &now) == 0 &&
+         (now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == OnBusError;
 }
 
 bool InstallHandler() {
@@ -69,6 +80,7 @@ MappedFile::~MappedFile() {
 }
 
 bool RunGuarded(void (*use)(void*), void* argument) {
+  if (!HandlerIsOurs()) return false;
   sigjmp_buf here;
   if (sigsetjmp(here, /*savemask=*/0) != 0) {
     guard = nullptr;

@@ -12,6 +12,8 @@
 
 namespace tfctr {
 
+// The first map installs a handler of SIGBUS for the process, which leaves to
+// the handler before what is not RunGuarded's. Thread safety: all is const.
 class MappedFile {
  public:
   // Maps `size` bytes, of which some may be written later. Returns null if the
@@ -33,8 +35,10 @@ class MappedFile {
 
 // Calls use(argument), which may read mapped memory. Returns false if it was
 // broken off in the middle because the disk failed or the file ends before: the
-// system has no other way to tell than a signal. `use` must own nothing, since
+// system has no other way to tell than a signal. Returns false at once if the
+// handler of that signal is not ours any more. `use` must own nothing, since
 // nothing is destroyed then, and the caller can rely on nothing it has written.
+// It must not call RunGuarded.
 bool RunGuarded(void (*use)(void*), void* argument);
 
 // How many pages this thread has waited for the disk to bring, so far.

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tfctr_ops/cc/store/file_system.h"
+#include "tfctr_ops/cc/store/mapped_file.h"
 #include "tfctr_ops/cc/store/segment_format.h"
 #include "tfctr_ops/cc/store/status.h"
 

@@ -168,7 +168,7 @@ void Shard::Save(uint32_t slot) {
 }
 
 bool Shard::SaveSome() {
-  constexpr int64_t kRowsAtOnce = 512;
+  constexpr int64_t kRowsAtOnce = 128;
   constexpr int64_t kSlotsAtOnce = 8 * kRowsAtOnce;
   const int64_t end =
       scans_ ? rows_.num_slots() : static_cast<int64_t>(to_save_.size());

@@ -41,14 +41,15 @@ int64_t ChunkPages(const SsdOptions& options, const SegmentLayout& layout,
 }
 
 // A segment is sealed when it has this share of the shard's live rows: the more
-// segments, the better the stalest of them; but each holds an open file.
+// segments, the better the stalest of them; but each holds an open file. There
+// are two to four times as many in all: half of their rows may be stale, and
+// those of a shard that was small are.
 constexpr int64_t kSegmentsOfShard = 8;
 // Yet not before it has so many chunks.
 constexpr int64_t kMinChunks = 4;
 
 // Whether compaction of the segment is worth its cost, if there is need for it.
-// Since it may leave every segment a little less stale than that, the rows of a
-// shard are never more than twice its live ones for long.
+// Where more than half of all rows are stale, some segment always is.
 bool IsStale(const Segment& segment) {
   return segment.num_live() * 4 < segment.num_rows() * 3;
 }
@@ -195,9 +196,11 @@ bool SsdTier::Append(int64_t shard, const std::byte* row, Purpose purpose,
   const bool compacts = purpose == Purpose::kCompaction;
   const int64_t spare = compacts ? 0 : spare_bytes_;
   OpenSegment* open = &own.open[0];
-  // Where there is no room for another file, what moves goes to the one there.
-  if (compacts && (own.open[1].segment != nullptr ||
-                   StartSegment(&own, shard, spare, &own.open[1]))) {
+  // Where there is no room for more of it, what moves goes to the other one.
+  if (compacts &&
+      (own.open[1].segment != nullptr ||
+       StartSegment(&own, shard, spare, &own.open[1])) &&
+      own.open[1].segment->MakeRoom(spare)) {
     open = &own.open[1];
   }
   if ((open->segment == nullptr && !StartSegment(&own, shard, spare, open)) ||

@@ -123,8 +123,9 @@ class SsdTier {
                                                        : 0;
   }
   // The segment that is to be compacted, or null: of those that are sealed and
-  // written, the one with the smallest share of live rows, if more than half of
-  // the shard's rows are stale; with `any`, if it has a stale row at all.
+  // written, the one with the smallest share of live rows. It must be less than
+  // three quarters, and more than half of the shard's rows stale; with `any`,
+  // it must have a stale row.
   std::shared_ptr<Segment> FindStale(int64_t shard, bool any,
                                      size_t* place) const;
   // The open segments take no more rows; what they hold is being written.
@@ -147,8 +148,9 @@ class SsdTier {
   // ------ From any thread:
 
   // Reads and checks those rows that the system has in memory, and takes them
-  // out of `reads`. Only the others are worth the many threads that wait for a
-  // disk. REQUIRES, here and below: no segment is null.
+  // out of `reads`; while it has nearly all, the others too. What is left is
+  // worth the many threads that wait for a disk. REQUIRES, here and below: no
+  // segment is null.
   Status ReadCached(std::vector<Read>* reads);
   // Reads and checks all rows, many at a time.
   Status ReadAll(std::vector<Read>* reads);
@@ -156,7 +158,8 @@ class SsdTier {
   Status ReadPages(Segment* segment, int64_t first_page, int64_t num_pages,
                    std::byte* to) const;
 
-  // Called, with the lock of the shard held, when a segment has become stale.
+  // Called, with the lock of the shard held, after each drop of a row while
+  // more than half of the shard's rows are stale.
   void set_on_stale(std::function<void(int64_t shard)> on_stale) {
     on_stale_ = std::move(on_stale);
   }
