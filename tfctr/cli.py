@@ -53,9 +53,12 @@ def _parser() -> argparse.ArgumentParser:
     train.set_defaults(run=_train)
 
     inspect = commands.add_parser(
-        "inspect", help="say what a checkpoint holds, and whether it is whole"
+        "inspect", help="say what a checkpoint or a store holds, and if it is whole"
     )
-    inspect.add_argument("directory", help="of checkpoints, or of one, or a snapshot")
+    inspect.add_argument(
+        "directory",
+        help="of checkpoints, or of one, or a snapshot, or the ssd of tables",
+    )
     inspect.add_argument("--json", metavar="FILE", help="write the results there")
     inspect.set_defaults(run=_inspect)
 

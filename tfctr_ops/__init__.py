@@ -2,7 +2,14 @@
 
 from tfctr_ops.embedding_store import EmbeddingStore, Rows
 from tfctr_ops.row_initializer import RowInitializer
-from tfctr_ops.snapshot import SnapshotFile, SnapshotInfo, find_damage, read_info
+from tfctr_ops.snapshot import (
+    SnapshotFile,
+    SnapshotInfo,
+    StoreFiles,
+    find_damage,
+    inspect_store,
+    read_info,
+)
 from tfctr_ops.sparse_optimizer import SparseOptimizer
 from tfctr_ops.store_config import MemoryBudget, StoreConfig
 
@@ -15,6 +22,8 @@ __all__ = [
     "SnapshotInfo",
     "SparseOptimizer",
     "StoreConfig",
+    "StoreFiles",
     "find_damage",
+    "inspect_store",
     "read_info",
 ]

@@ -1,4 +1,5 @@
-// Kernels of snapshots: save, restore, and what a snapshot on disk holds.
+// Kernels of snapshots: save, restore, and what a snapshot or a store on disk
+// holds.
 
 #include <algorithm>
 #include <string>
@@ -9,6 +10,7 @@
 #include "tfctr_ops/cc/kernels/resources.h"
 #include "tfctr_ops/cc/store/admission_format.h"
 #include "tfctr_ops/cc/store/snapshot.h"
+#include "tfctr_ops/cc/store/store_inspection.h"
 
 namespace tfctr {
 namespace {
@@ -20,6 +22,15 @@ absl::Status StringFromInput(tf::OpKernelContext* ctx, int index,
   tf::tstring text;
   TF_RETURN_IF_ERROR(ScalarFromInput(ctx, index, name, &text));
   *value = std::string(text);
+  return absl::OkStatus();
+}
+
+absl::Status OutputStrings(tf::OpKernelContext* ctx, int index,
+                           const std::vector<std::string>& values) {
+  tf::Tensor* out = nullptr;
+  TF_RETURN_IF_ERROR(
+      ctx->allocate_output(index, {static_cast<int64_t>(values.size())}, &out));
+  std::copy(values.begin(), values.end(), out->flat<tf::tstring>().data());
   return absl::OkStatus();
 }
 
@@ -142,12 +153,29 @@ class SnapshotDamageOp final : public tf::OpKernel {
       status = ReadAdmission(files, directory, snapshot, &counts);
       if (!status.ok()) damage.push_back(status.message());
     }
-    tf::Tensor* out = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(
-                            0, {static_cast<int64_t>(damage.size())}, &out));
-    for (size_t i = 0; i < damage.size(); ++i) {
-      out->vec<tf::tstring>()(static_cast<int64_t>(i)) = damage[i];
-    }
+    OP_REQUIRES_OK(ctx, OutputStrings(ctx, 0, damage));
+  }
+};
+
+// Reads all that a store has on disk.
+class InspectStoreOp final : public tf::OpKernel {
+ public:
+  explicit InspectStoreOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {}
+
+  void Compute(tf::OpKernelContext* ctx) override {
+    std::string directory;
+    OP_REQUIRES_OK(ctx, StringFromInput(ctx, 0, "directory", &directory));
+    StoreInspection found;
+    OP_REQUIRES_OK(ctx, ToTensorFlow(InspectStore(FileSystem::Posix(),
+                                                  directory, &found)));
+    const int64_t values[] = {found.is_in_use,       found.dim,
+                              found.num_slot_floats, found.row_bytes,
+                              found.num_segments,    found.num_rows,
+                              found.num_keys,        found.bytes};
+    tf::Tensor* facts = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {8}, &facts));
+    std::copy_n(values, 8, facts->flat<int64_t>().data());
+    OP_REQUIRES_OK(ctx, OutputStrings(ctx, 1, found.damage));
   }
 };
 
@@ -158,6 +186,7 @@ TFCTR_REGISTER("Tfctr>EmbeddingStoreFinishSave", FinishSaveOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreRestore", RestoreOp);
 TFCTR_REGISTER("Tfctr>SnapshotInfo", SnapshotInfoOp);
 TFCTR_REGISTER("Tfctr>SnapshotDamage", SnapshotDamageOp);
+TFCTR_REGISTER("Tfctr>InspectStore", InspectStoreOp);
 #undef TFCTR_REGISTER
 
 }  // namespace

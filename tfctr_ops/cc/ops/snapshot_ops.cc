@@ -113,4 +113,24 @@ directory: As given to `EmbeddingStoreSave`.
 damage: One message per damaged file, `(n,)`; none if all is well.
 )doc");
 
+REGISTER_OP("Tfctr>InspectStore")
+    .Input("directory: string")
+    .Output("facts: int64")
+    .Output("damage: string")
+    .SetIsStateful()  // Reads the disk anew with each call.
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle scalar;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &scalar));
+      c->set_output(0, c->Vector(8));
+      c->set_output(1, c->Vector(InferenceContext::kUnknownDim));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Reads all that a store has on disk, and says what it is and what is wrong with it.
+
+directory: Of this one store, in its `ssd_directory`.
+facts: is_in_use, dim, num_slot_floats, row_bytes, segments, rows, keys, bytes.
+damage: One message per damaged page, `(n,)`; none if all is well.
+)doc");
+
 }  // namespace tfctr
