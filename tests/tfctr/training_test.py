@@ -389,7 +389,7 @@ def test_a_budget_without_eviction_stops_the_training(tmp_path):
             "The test split must hold clicks and non-clicks, which AUC compares. "
             "Received: 0 clicks among 1 examples. Use a larger log.",
         ),
-        ("tables.eviction_policy=lru", "Received: eviction_policy='lru'."),
+        ("tables.eviction_policy=fifo", "Received: eviction_policy='fifo'."),
     ],
 )
 def test_what_does_not_exist_is_refused(override, message, tmp_path):

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/tfctr_ops/cc/check.h"
+#include "tests/tfctr_ops/cc/faulty_file_system.h"
 #include "tests/tfctr_ops/cc/many_locks.h"
 #include "tests/tfctr_ops/cc/random.h"
 #include "tests/tfctr_ops/cc/temporary_directory.h"
@@ -18,6 +19,7 @@
 namespace tfctr {
 namespace {
 
+using testing::FaultyFileSystem;
 using testing::Key;
 using testing::Keys;
 using testing::Random;
@@ -210,6 +212,41 @@ TEST(ASnapshotThatWasBegunKeepsRowsThatExpireMeanwhile) {
       CHECK_EQ(restored.Export(), snapshot == 0 ? expected : store.Export());
     }
   });
+}
+
+// The caller must count the step, which is done, or its count would differ from
+// the store's for good.
+TEST(AFileThatCannotBeReadIsToldAfterTheStepThatWantedTo) {
+  const TemporaryDirectory ssd;
+  FaultyFileSystem files;
+  StoreOptions options = Options({2, 100, 0, -1});
+  options.shard_bits = 0;
+  options.eviction_policy = EvictionPolicy::kClock;
+  options.ssd.directory = ssd.path();
+  options.ssd.files = &files;
+  const TestStore store(options, Room(1));
+  Keys keys({});
+  for (int64_t id = 0; id < 20000; ++id) keys.ids.push_back(id);
+  store.Train(keys, Floats(20000, 1.0f), 0.1f);
+  store->FinishBackground();
+  const testing::LookupResult found = store.Lookup(Keys({0}));
+  files.Fail(FaultyFileSystem::Call::kRead, FaultyFileSystem::Fault::kIoError,
+             0);
+  const float gradient = 1.0f;
+  int64_t step = 0;
+  CHECK_OK(store->Update(found.ticket, {&gradient, nullptr}, 0.1f,
+                         store.executor(), &step));
+  CHECK_EQ(step, 2);
+  CHECK_EQ(files.num_faults(), 1);
+  Floats row(1);
+  std::shared_ptr<Ticket> ticket;
+  const Status status =
+      store->Lookup(Keys({0}), store.executor(), row.data(), &ticket);
+  CHECK_EQ(status.code(), StatusCode::kUnavailable);
+  CHECK_CONTAINS(status.message(), "/segment-");
+  // Once.
+  CHECK_OK(store->Lookup(Keys({0}), store.executor(), row.data(), &ticket));
+  CHECK_EQ(store->step(), 2);
 }
 
 TEST(ATableWithoutARuleSaysSo) {

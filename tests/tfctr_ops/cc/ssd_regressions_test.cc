@@ -1,10 +1,12 @@
-// Each test fails on the sources as they were found, and passes with
-// fixes.patch. To be put beside the others as, say,
-// embedding_store_ssd_test.cc.
+// What a store over an SSD once did wrong.
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -217,6 +219,53 @@ TEST(RowsThatAreRemovedWhileASnapshotIsMadeLeaveNoSegment) {
   CHECK_OK(
       store->Restore(snapshots.path() + "/0", {0, 1, 2}, {}, store.executor()));
   CHECK_EQ(store.Read(Range(0, 3)), Floats(3, 2.0f));
+}
+
+// A child has none of its parent's threads, and must not wait for them; nor may
+// it remove files that are its parent's.
+TEST(AChildOfForkLeavesTheStoreToItsParent) {
+  const TemporaryDirectory directory;
+  std::shared_ptr<EmbeddingStore> store;
+  CHECK_OK(EmbeddingStore::Create(OptionsOf(kPageDim, directory),
+                                  RoomFor(2, kPageDim), &store));
+  SerialExecutor executor;
+  const Keys keys = Range(0, 20);
+  const Floats ones(20 * kPageDim, 1.0f);
+  CHECK_OK(store->Write(keys, ones.data(), &executor));
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);  // Ends it if it hangs.
+    store.reset();
+    _exit(0);
+  }
+  int status = 1;
+  CHECK_EQ(waitpid(child, &status, 0), child);
+  CHECK_EQ(status, 0);
+  Floats rows(20 * kPageDim);
+  CHECK_OK(store->Read(keys, &executor, rows.data()));
+  CHECK(rows == ones);
+}
+
+TEST(ASnapshotOfAFileThatLostItsEndIsRefused) {
+  const TemporaryDirectory directory, snapshots;
+  const TestStore store(OptionsOf(kPageDim, directory), RoomFor(2, kPageDim));
+  store.Write(Range(0, 20), Floats(20 * kPageDim, 1.0f));
+  SaveReport report;
+  CHECK_OK(store->Save(snapshots.path() + "/0", "", store.executor(), &report));
+  std::string cut;
+  for (const auto& file :
+       std::filesystem::recursive_directory_iterator(directory.path())) {
+    if (file.path().filename().string().rfind("segment-", 0) != 0) continue;
+    cut = file.path().string();
+    std::filesystem::resize_file(file.path(), 4096);
+  }
+  const Status status =
+      store->Save(snapshots.path() + "/1", "", store.executor(), &report);
+  CHECK_EQ(status.code(), StatusCode::kDataLoss);
+  CHECK_CONTAINS(status.message(), "has lost its end: expected ");
+  CHECK_CONTAINS(status.message(), "Received: 4096.");
+  CHECK(!cut.empty());
+  CHECK(!std::filesystem::exists(snapshots.path() + "/1"));
 }
 
 // Fails now and then, after some rounds.

@@ -17,7 +17,10 @@ int64_t NumHashes(double rate) {
 int64_t NumCounters(int64_t keys, double rate, int64_t num_hashes) {
   const auto k = static_cast<double>(num_hashes);
   const double per_key = -k / std::log1p(-std::pow(rate, 1 / k));
-  return static_cast<int64_t>(std::ceil(per_key * static_cast<double>(keys)));
+  // No system has memory for more, and the number must not overflow.
+  constexpr double kMostCounters = 0x1p60;
+  return static_cast<int64_t>(
+      std::min(kMostCounters, std::ceil(per_key * static_cast<double>(keys))));
 }
 
 int64_t CounterBytes(int64_t max_count) { return max_count <= 0xff ? 1 : 2; }

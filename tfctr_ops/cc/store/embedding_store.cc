@@ -1,5 +1,7 @@
 #include "tfctr_ops/cc/store/embedding_store.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -43,9 +45,14 @@ Status EmbeddingStore::Create(StoreOptions options,
     Status status = SsdTier::Open(options.ssd, layout, num_shards, &ssd);
     if (!status.ok()) return status;
   }
+  // A child of fork has none of the threads, and the files are its parent's.
+  const pid_t owner = getpid();
+  const auto remove = [owner](EmbeddingStore* own) {
+    if (getpid() == owner) delete own;
+  };
   try {
-    store->reset(
-        new EmbeddingStore(options, std::move(budget), std::move(ssd)));
+    store->reset(new EmbeddingStore(options, std::move(budget), std::move(ssd)),
+                 remove);
   } catch (const std::bad_alloc&) {
     return Admission::TooLarge(options);
   }

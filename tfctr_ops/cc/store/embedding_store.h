@@ -376,6 +376,7 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   float learning_rate_ = 0.0f;   // Of the open step.
   bool drops_step_ = false;      // Whether a gradient of the open step was bad.
   int64_t skipped_updates_ = 0;
+  Status expiry_error_;  // Of a step that was done; see Flush.
   int64_t expired_rows_ = 0;
 
   std::atomic<bool> closes_{false};

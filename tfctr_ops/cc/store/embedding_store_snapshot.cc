@@ -40,8 +40,19 @@ Status Collect(FileSystem* files, const std::string& directory,
                const std::vector<SsdTier::CutSegment>& cut, Snapshot* snapshot,
                SaveReport* report) {
   for (const SsdTier::CutSegment& part : cut) {
-    Status status = part.segment->Sync();
+    const int64_t pages =
+        (part.num_rows + layout.rows_per_page - 1) / layout.rows_per_page;
+    const int64_t expected = (1 + pages) * layout.page_bytes;
+    int64_t size = 0;
     const std::string& from = part.segment->path();
+    Status status = part.segment->Sync();
+    if (status.ok()) status = part.segment->FileSize(&size);
+    if (status.ok() && size < expected) {
+      status = Status::DataLoss("'" + from + "' has lost its end: expected " +
+                                std::to_string(expected) +
+                                " bytes. Received: " + std::to_string(size) +
+                                ". Resume from the snapshot before.");
+    }
     const std::string to = directory + "/" + NameOf(from);
     bool across = false;
     if (status.ok()) status = files->Link(from, to, &across);
@@ -55,11 +66,9 @@ Status Collect(FileSystem* files, const std::string& directory,
     for (const uint64_t word : segment.live) {
       segment.num_live += __builtin_popcountll(word);
     }
-    const int64_t pages =
-        (part.num_rows + layout.rows_per_page - 1) / layout.rows_per_page;
     report->rows += segment.num_live;
-    report->bytes += (1 + pages) * layout.page_bytes;
-    if (!across) report->linked_bytes += (1 + pages) * layout.page_bytes;
+    report->bytes += expected;
+    if (!across) report->linked_bytes += expected;
     snapshot->segments.push_back(std::move(segment));
   }
   return Status::Ok();

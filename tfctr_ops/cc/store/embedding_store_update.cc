@@ -105,7 +105,8 @@ void EmbeddingStore::DropStep() {
 
 Status EmbeddingStore::Flush(Executor* executor) {
   std::lock_guard<std::mutex> lock(step_mutex_);
-  return FlushLocked(executor);
+  Status status = std::exchange(expiry_error_, Status::Ok());
+  return status.ok() ? FlushLocked(executor) : status;
 }
 
 Status EmbeddingStore::FlushLocked(Executor* executor) {
@@ -138,7 +139,10 @@ Status EmbeddingStore::FlushLocked(Executor* executor) {
     return Status::Ok();
   }
   int64_t removed;
-  return ExpireLocked(executor, &removed);
+  // The update itself is done, and its caller must count it: an error of the
+  // disk is told by the next call.
+  expiry_error_ = ExpireLocked(executor, &removed);
+  return Status::Ok();
 }
 
 void EmbeddingStore::Unite(int64_t s, const ResolvedBatch& batch,

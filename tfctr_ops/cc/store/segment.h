@@ -141,6 +141,7 @@ class Segment {
 
   // Brings what was written to the disk for good.
   Status Sync() { return file_->Sync(); }
+  Status FileSize(int64_t* size) { return file_->Size(size); }
   // Reads bytes of the file that were written.
   Status Read(int64_t offset, int64_t size, std::byte* to) {
     return file_->Read(offset, size, to);
