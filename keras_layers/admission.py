@@ -16,7 +16,7 @@ class CountAdmission:
 
     Every occurrence in a batch counts, those of the present batch included: the step
     that completes the count makes the row, and trains it. The counts are exact; each id
-    that waits takes 20 to 45 bytes of memory.
+    that waits takes some tens of bytes of memory, which `stats` tells.
 
     Args:
         min_count: Integer. How often an id was seen that gets a row.
@@ -50,8 +50,7 @@ class BloomAdmission:
     of one byte up to a `min_count` of 255 and of two beyond. No id is admitted later
     than by an exact count, and some are earlier. A filter cannot forget: an id that was
     removed or has expired keeps the count it had before it got its row. Each checkpoint
-    copies the filter, of 0.96 GB for 100 million ids at 1 %, in memory first, while
-    training waits a second or more.
+    copies the whole filter in memory first, while training waits.
 
     Args:
         min_count: Integer, up to 65,535. How often an id was seen that gets a row.

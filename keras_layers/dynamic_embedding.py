@@ -308,9 +308,8 @@ class DynamicEmbedding(keras.layers.Layer):
     def begin_snapshot(self, directory: Any, scratch: Any) -> None:
         """Begins a snapshot of all tables: of this moment, which takes next to no time.
 
-        What admission has counted is copied while training waits: 0.2 s for 10 million
-        ids that `CountAdmission` counts, a second and more for a `BloomAdmission` that
-        expects 100 million.
+        What admission has counted is copied while training waits, which takes the
+        longer the more ids wait, or a `BloomAdmission` expects.
 
         Args:
             directory: Path, which must not exist.

@@ -130,7 +130,6 @@ TEST(ASignalThatSomebodySendsIsAsFatalAsEver) {
   CHECK(!Survives(send, letters));
 }
 
-#ifndef __SANITIZE_THREAD__
 // Its owner's handler would get what is ours.
 TEST(UnderAnotherHandlerNothingIsReadFromMaps) {
   const Letters letters(1);
@@ -141,7 +140,6 @@ TEST(UnderAnotherHandlerNothingIsReadFromMaps) {
   CHECK_EQ(sigaction(SIGBUS, &ours, nullptr), 0);
   CHECK_EQ(letters.At(0), 'a');
 }
-#endif
 
 TEST(WhatCannotBeMappedIsNull) {
   CHECK(MappedFile::Map(/*descriptor=*/-1, kPage) == nullptr);

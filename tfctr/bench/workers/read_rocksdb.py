@@ -3,8 +3,9 @@
 Rows of 144 bytes under keys of 8 are as many bytes as ours. They come sorted, in files
 of the size that RocksDB's own compaction makes, so there is one level and nothing left
 to compact. No compression, a Bloom filter, and a block cache that holds everything:
-what it reads are its own blocks in memory. `rocksdict` returns a list of bytes; to put
-the weights into one array took about a fiftieth of the time.
+what it reads are its own blocks in memory. `rocksdict` returns a list of bytes, of
+which the weights are put into one array, as ours are. It is in an environment of its
+own, which `make peers` makes, and so unknown to the type checker here.
 """
 
 import importlib.metadata

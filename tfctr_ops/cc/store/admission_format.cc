@@ -66,15 +66,7 @@ Status OpenAdmission(const std::string& path, const std::vector<char>& bytes,
 
 Status WriteAdmission(FileSystem* files, const std::string& directory,
                       const std::vector<char>& bytes) {
-  std::unique_ptr<File> file;
-  Status status = files->Open(directory + "/" + kAdmissionName,
-                              FileSystem::Mode::kCreate, &file);
-  if (status.ok()) {
-    status = file->Write(0, static_cast<int64_t>(bytes.size()),
-                         reinterpret_cast<const std::byte*>(bytes.data()));
-  }
-  if (status.ok()) status = file->Sync();
-  return status;
+  return WriteFile(files, directory + "/" + kAdmissionName, bytes);
 }
 
 Status ReadAdmission(FileSystem* files, const std::string& directory,

@@ -163,9 +163,8 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
               Executor* executor, SaveReport* report);
 
   // The same in two calls: the snapshot is of the moment of the first, which
-  // takes no time but for a copy of what admission counted, with all waiting
-  // (10 million keys: 0.2 s; a filter for 100 million: a second and more), and
-  // the second does the work, beside the training. To begin another, or to
+  // takes no time but for a copy of what admission counted, with all waiting,
+  // and the second does the work, beside the training. To begin another, or to
   // replace all rows, gives up what was begun. Without an SSD tier, what
   // snapshots share is kept in a locked directory of this store under
   // `scratch`, which the first snapshot chooses.

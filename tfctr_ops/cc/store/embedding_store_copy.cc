@@ -152,6 +152,7 @@ Status EmbeddingStore::Import(int64_t n, const RowArrays& rows, int64_t step,
 
 void EmbeddingStore::Clear(int64_t step, Executor* executor) {
   reports_.clear();
+  expiry_error_ = Status::Ok();  // Of rows that are gone now.
   ++imports_;
   const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
   executor->ParallelFor(num_shards(), [&](int64_t s) {

@@ -24,8 +24,8 @@ uint32_t LevelOf(uint32_t count) {
 constexpr uint32_t kWaiting = kNumLevels;
 constexpr uint32_t kNumLists = kWaiting + 1;
 
-// The hand looks at this many times as many rows as must leave. Half as many
-// had 1 to 2 % more misses.
+// The hand looks at this many times as many rows as must leave. More looks find
+// better rows and take longer.
 constexpr int64_t kChoice = 8;
 // An update counts half as much after this many times as many rows have left as
 // memory holds. Longer is better while the popular rows stay the same, shorter

@@ -39,9 +39,6 @@ void OnBusError(int signal, siginfo_t* info, void* context) {
 
 // Another library may have put its handler in place of ours.
 bool HandlerIsOurs() {
-#ifdef __SANITIZE_THREAD__
-  return true;  // Its own handler stands before all.
-#endif
   struct sigaction now = {};
   return sigaction(SIGBUS, nullptr, &now) == 0 &&
          (now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == OnBusError;

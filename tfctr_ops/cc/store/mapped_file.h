@@ -1,7 +1,7 @@
 // MappedFile: a file as memory.
 //
 // What the system has of a file in its page cache is read from here without a
-// system call, which would cost several times as much as a row's copy.
+// system call, which would cost more than the copy of a row.
 
 #ifndef TFCTR_OPS_CC_STORE_MAPPED_FILE_H_
 #define TFCTR_OPS_CC_STORE_MAPPED_FILE_H_

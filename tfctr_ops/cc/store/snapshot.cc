@@ -98,15 +98,7 @@ Status WriteManifest(FileSystem* files, const std::string& directory,
   bytes.resize(bytes.size() + sizeof(crc));
   std::memcpy(bytes.data() + bytes.size() - sizeof(crc), &crc, sizeof(crc));
 
-  std::unique_ptr<File> file;
-  Status status = files->Open(directory + "/" + kManifestName,
-                              FileSystem::Mode::kCreate, &file);
-  if (status.ok()) {
-    status = file->Write(0, static_cast<int64_t>(bytes.size()),
-                         reinterpret_cast<const std::byte*>(bytes.data()));
-  }
-  if (status.ok()) status = file->Sync();
-  return status;
+  return WriteFile(files, directory + "/" + kManifestName, bytes);
 }
 
 Status ReadManifest(FileSystem* files, const std::string& directory,
@@ -220,6 +212,18 @@ Status ReadSegment(
     }
     if (n > 0) status = use(pages.data(), n);
   }
+  return status;
+}
+
+Status WriteFile(FileSystem* files, const std::string& path,
+                 const std::vector<char>& bytes) {
+  std::unique_ptr<File> file;
+  Status status = files->Open(path, FileSystem::Mode::kCreate, &file);
+  if (status.ok()) {
+    status = file->Write(0, static_cast<int64_t>(bytes.size()),
+                         reinterpret_cast<const std::byte*>(bytes.data()));
+  }
+  if (status.ok()) status = file->Sync();
   return status;
 }
 

@@ -63,6 +63,9 @@ Status ReadSegment(
     const SnapshotSegment& segment,
     const std::function<Status(std::byte* rows, int64_t n)>& use);
 
+// Writes a new file, and brings it to the disk.
+Status WriteFile(FileSystem* files, const std::string& path,
+                 const std::vector<char>& bytes);
 // Copies a file, for snapshots on another file system.
 Status CopyFile(FileSystem* files, const std::string& from,
                 const std::string& to);
