@@ -136,10 +136,11 @@ def table(result: dict[str, Any]) -> str:
             "step",
             "median ms",
             "while saving",
-            "longest",
+            "longest alone",
+            "while saving",
             "longest cut",
             "over median",
-            "over saving median",
+            "over twice",
         ],
         [
             [
@@ -147,10 +148,11 @@ def table(result: dict[str, Any]) -> str:
                 row["kind"],
                 f"{row['ms']:.2f}",
                 f"{row['saving_ms']:.2f}",
+                f"{row['longest_alone_ms']:.2f}",
                 f"{row['longest_ms']:.2f}",
                 f"{row['longest_begin_ms']:.2f}",
                 f"{row['longest_over_median']:.2f}",
-                f"{row['longest_over_saving_median']:.2f}",
+                f"{row['share_over_twice']:.1%}",
             ]
             for row in result["steps"]
         ],
@@ -216,7 +218,10 @@ def step_rows(found: Found) -> list[dict[str, Any]]:
                     "longest_ms": max(saving),
                     "longest_begin_ms": max(one["begin_ms"] for one in kinds[kind]),
                     "longest_over_median": max(saving) / median(alone),
-                    "longest_over_saving_median": max(saving) / median(saving),
+                    "longest_alone_over_median": max(alone) / median(alone),
+                    # Of the steps while saving, those beyond twice the median alone.
+                    "share_over_twice": sum(ms > 2 * median(alone) for ms in saving)
+                    / len(saving),
                     "steps": len(alone),
                     "saving_steps": len(saving),
                 }

@@ -50,7 +50,8 @@ def test_the_longest_step_is_that_of_all_snapshots():
     assert (sparse["longest_alone_ms"], sparse["longest_ms"]) == (5.0, 12.0)
     assert sparse["longest_begin_ms"] == 3.0
     assert sparse["longest_over_median"] == 6.0
-    assert sparse["longest_over_saving_median"] == 3.0
+    assert sparse["longest_alone_over_median"] == 2.5
+    assert sparse["share_over_twice"] == 0.4
     assert (sparse["steps"], sparse["saving_steps"]) == (4, 5)
     assert whole["longest_over_median"] == 8.0
 
