@@ -1,7 +1,11 @@
 """What every test starts from: fixed seeds, a quiet TensorFlow, known hardware."""
 
+import importlib.util
+import json
 import os
 import pathlib
+import subprocess
+import sys
 
 # Read when the frameworks are imported.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -40,3 +44,41 @@ def data_dir():
             "data sets, each in a folder of its own, such as ml-1m."
         )
     return path
+
+
+@pytest.fixture(scope="session")
+def run_ranks(tmp_path_factory):
+    """Calls a function of a test file on several ranks, under `horovodrun`.
+
+    `run_ranks(n, __file__, "function", *arguments)` returns what it returned on each of
+    the n ranks, that of rank 0 first. Arguments and results pass through JSON. With
+    `fails=True`, the job must fail, and what it printed is returned.
+    """
+    if importlib.util.find_spec("horovod") is None:
+        pytest.skip("this environment has no Horovod, which goes with the pinned stack")
+
+    def run(num_ranks, file, function, *arguments, fails=False, timeout=300):
+        results = tmp_path_factory.mktemp("ranks")
+        process = subprocess.run(
+            [
+                pathlib.Path(sys.executable).with_name("horovodrun"),
+                *("-np", str(num_ranks), sys.executable, ROOT / "tests/run_rank.py"),
+                *(file, function, json.dumps(arguments), results),
+            ],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+        )
+        if fails:
+            assert process.returncode != 0, process.stdout
+            return process.stdout
+        assert process.returncode == 0, process.stdout
+        return [
+            json.loads((results / f"{rank}.json").read_text())
+            for rank in range(num_ranks)
+        ]
+
+    return run

@@ -18,6 +18,7 @@ PACKAGES = (
     keras_layers,
     tfctr.callbacks,
     tfctr.data,
+    tfctr.distributed,
     tfctr.export,
     tfctr.metrics,
     tfctr.models,

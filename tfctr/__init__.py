@@ -13,6 +13,7 @@ _SUBMODULES = (
     "bench",
     "callbacks",
     "data",
+    "distributed",
     "export",
     "metrics",
     "models",

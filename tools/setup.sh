@@ -79,8 +79,40 @@ install_packages() {
     "$python" tools/requirements.py --group tf-keras > build/requirements-tf-keras.txt
     pip install --requirement build/requirements-tf-keras.txt \
       --no-deps --upgrade --target "$environment/tf_keras"
+    install_horovod
   fi
   pwd > "$site/tfctr.pth"  # The packages are imported from this tree.
+}
+
+# Builds Horovod with Gloo, which needs no MPI, unless it was built on this machine before
+# for the same TensorFlow.
+install_horovod() {
+  local python=$environment/bin/python switches cache draft wheel
+  switches=(HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1
+    HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1)
+  "$python" tools/requirements.py --group horovod > build/requirements-horovod.txt
+  "$python" tools/requirements.py --group horovod-build > build/requirements-cmake.txt
+  cache=$({
+    cat build/requirements-{horovod,cmake}.txt
+    echo "${switches[@]}" && uname -m && "$cxx" --version
+    "$python" -m pip freeze | grep --ignore-case '^tensorflow=='
+  } | sha256sum | cut -c1-16)
+  cache=${XDG_CACHE_HOME:-$HOME/.cache}/tfctr/horovod-$cache
+  if ! compgen -G "$cache/*.whl" > /dev/null; then
+    command -v "$cxx" > /dev/null || install_system g++
+    echo "Building Horovod (about three minutes, once on this machine)"
+    pip install --requirement build/requirements-cmake.txt
+    mkdir -p "$(dirname "$cache")"
+    draft=$(mktemp -d "$cache.XXXXXX")
+    env PATH="$(realpath "$environment/bin"):$PATH" "${switches[@]}" MAKEFLAGS=-j2 \
+      "$python" -m pip --disable-pip-version-check --quiet wheel --no-deps \
+      --no-build-isolation --no-cache-dir --wheel-dir "$draft" \
+      --requirement build/requirements-horovod.txt
+    rm -rf "$cache" && mv "$draft" "$cache"
+  fi
+  wheel=("$cache"/*.whl)
+  pip install --force-reinstall --no-deps "${wheel[0]}"
+  pip install "${wheel[0]}"  # What it needs.
 }
 
 pip() {
