@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tfctr import distributed
+from tfctr.distributed import engine
 
 RANKS = 3
 
@@ -25,34 +26,34 @@ def scenarios():
     ]
     for dtype in (None, "float16", "bfloat16"):
         for average in (False, True):
-            sums = distributed.all_reduce(mixed, f"sums.{average}", average, dtype)
+            sums = engine.all_reduce(mixed, f"sums.{average}", average, dtype)
             found[f"reduce {dtype} {average}"] = [
                 [total.dtype.name, total.numpy().tolist()] for total in sums
             ]
     found["gather"] = (
-        distributed.all_gather(tf.fill((rank, 2), rank), "gather").numpy().tolist()
+        engine.all_gather(tf.fill((rank, 2), rank), "gather").numpy().tolist()
     )
     # To rank d: d + 1 numbers, or none from rank 1.
     sizes = np.arange(1, ranks + 1) * (rank != 1)
     numbers = tf.constant(
         [100 * rank + d for d in range(ranks) for _ in range(sizes[d])], tf.int64
     )
-    received = distributed.all_to_all(numbers, tf.constant(sizes, tf.int32), "exchange")
+    received = engine.all_to_all(numbers, tf.constant(sizes, tf.int32), "exchange")
     found["exchange"] = [part.numpy().tolist() for part in received]
-    found["broadcast"] = int(distributed.broadcast(tf.constant(rank), "number", root=1))
-    found["objects"] = distributed.gather_objects({"é": [rank] * rank}, "objects")
+    found["broadcast"] = int(engine.broadcast(tf.constant(rank), "number", root=1))
+    found["objects"] = engine.gather_objects({"é": [rank] * rank}, "objects")
 
     @tf.function
     def every_second(steps):
         total = tf.constant(0.0)
         for step in tf.range(steps):
             if step % 2 == 0:
-                [sum_of_ranks] = distributed.all_reduce([tf.ones([])], "in.a.branch")
+                [sum_of_ranks] = engine.all_reduce([tf.ones([])], "in.a.branch")
                 total += sum_of_ranks
         return total
 
     found["graph"] = float(every_second(tf.constant(5)))
-    distributed.barrier("end")
+    engine.barrier("end")
     return found
 
 
@@ -117,11 +118,11 @@ def test_alone_nothing_is_sent():
         1,
         True,
     )
-    assert distributed.all_reduce([tensor], "a", average=True)[0] is tensor
-    assert distributed.all_gather(tensor, "a") is tensor
-    assert distributed.broadcast(tensor, "a") is tensor
-    assert distributed.all_to_all(tensor, [2], "a")[0] is tensor
-    assert distributed.gather_objects(3, "a") == [3]
+    assert engine.all_reduce([tensor], "a", average=True)[0] is tensor
+    assert engine.all_gather(tensor, "a") is tensor
+    assert engine.broadcast(tensor, "a") is tensor
+    assert engine.all_to_all(tensor, [2], "a")[0] is tensor
+    assert engine.gather_objects(3, "a") == [3]
     assert importlib.util.find_spec("horovod") is None or "horovod" not in sys.modules
 
 
