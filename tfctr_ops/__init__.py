@@ -1,7 +1,7 @@
 """The embedding store and its TensorFlow ops. Knows neither Keras nor Horovod."""
 
 from tfctr_ops.embedding_store import EmbeddingStore, Rows
-from tfctr_ops.key_routes import KeyRoutes, features_of, route_keys
+from tfctr_ops.key_routes import KeyRoutes, SentKeys, read_key_messages, route_keys
 from tfctr_ops.row_initializer import RowInitializer
 from tfctr_ops.snapshot import (
     SnapshotFile,
@@ -20,14 +20,15 @@ __all__ = [
     "MemoryBudget",
     "RowInitializer",
     "Rows",
+    "SentKeys",
     "SnapshotFile",
     "SnapshotInfo",
     "SparseOptimizer",
     "StoreConfig",
     "StoreFiles",
-    "features_of",
     "find_damage",
     "inspect_store",
     "read_info",
+    "read_key_messages",
     "route_keys",
 ]

@@ -11,21 +11,41 @@ class KeyRoutes(NamedTuple):
     """Where the keys of a batch belong.
 
     Attributes:
-        ids: int64 `(u,)`. The ids of the distinct keys, by owner, and by feature for
-            each owner.
-        counts: int32 `(num_owners, num_features)`. How many of them each pair has.
-        places: int32 `(n,)`. Of each key of the batch, its place in `ids`; -1 for an
-            absent key.
+        messages: int64 `(m,)`. What to send to each owner, one behind the other, for
+            `read_key_messages` to read there.
+        sizes: int32 `(num_owners,)`. The size of each message: `num_features` and one
+            more for each distinct key.
+        places: int32 `(n,)`. Of each key of the batch its place among the distinct
+            ones, which are counted over all messages; -1 for an absent key.
 
     Example:
 
     >>> KeyRoutes._fields
-    ('ids', 'counts', 'places')
+    ('messages', 'sizes', 'places')
+    """
+
+    messages: tf.Tensor
+    sizes: tf.Tensor
+    places: tf.Tensor
+
+
+class SentKeys(NamedTuple):
+    """The keys of messages, those of the first sender first.
+
+    Attributes:
+        ids: int64 `(n,)`.
+        features: int32 `(n,)`.
+        num_keys: int32 `(num_senders,)`. How many each sender has sent.
+
+    Example:
+
+    >>> SentKeys._fields
+    ('ids', 'features', 'num_keys')
     """
 
     ids: tf.Tensor
-    counts: tf.Tensor
-    places: tf.Tensor
+    features: tf.Tensor
+    num_keys: tf.Tensor
 
 
 def route_keys(
@@ -50,10 +70,11 @@ def route_keys(
 
     >>> ids = tf.constant([7, 5, 7, 5], tf.int64)
     >>> routes = route_keys(ids, tf.constant([0, 1]), num_features=2, num_owners=1)
-    >>> routes.ids.numpy().tolist(), routes.counts.numpy().tolist()
-    ([7, 5], [[1, 1]])
-    >>> routes.places.numpy().tolist()
-    [0, 1, 0, 1]
+    >>> routes.places.numpy().tolist(), routes.sizes.numpy().tolist()
+    ([0, 1, 0, 1], [4])
+    >>> keys = read_key_messages(routes.messages, routes.sizes, num_features=2)
+    >>> keys.ids.numpy().tolist(), keys.features.numpy().tolist()
+    ([7, 5], [0, 1])
     """
     return KeyRoutes(
         *library.load().tfctr_route_keys(
@@ -62,17 +83,27 @@ def route_keys(
     )
 
 
-def features_of(counts: tf.Tensor) -> tf.Tensor:
-    """Returns the features, int32 `(u,)`, of keys that come in the order of `counts`.
+def read_key_messages(
+    messages: tf.Tensor, sizes: tf.Tensor, num_features: int
+) -> SentKeys:
+    """Reads the keys of messages that `route_keys` made, on whichever rank.
 
     Args:
-        counts: int32 `(m, num_features)`.
+        messages: int64 `(m,)`. The messages, one behind the other.
+        sizes: int32 `(num_senders,)`. Of each message.
+        num_features: Integer, as the senders have.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If these are no such messages.
 
     Example:
 
-    >>> features_of(tf.constant([[2, 1], [0, 1]])).numpy().tolist()
-    [0, 0, 1, 1]
+    >>> keys = read_key_messages(tf.constant([1, 2, 9, 8, 8], tf.int64), [5], 2)
+    >>> keys.ids.numpy().tolist(), keys.features.numpy().tolist()
+    ([9, 8, 8], [0, 1, 1])
     """
-    owners, num_features = tf.unstack(tf.shape(counts))
-    features = tf.tile(tf.range(num_features), [owners])
-    return tf.repeat(features, tf.reshape(counts, [-1]))
+    return SentKeys(
+        *library.load().tfctr_read_key_messages(
+            messages, sizes, num_features=num_features
+        )
+    )

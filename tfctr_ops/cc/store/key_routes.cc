@@ -95,13 +95,25 @@ void KeyRoutes::FindDistinct(int64_t shard) {
   num_of_shard_[static_cast<size_t>(shard)] = found;
 }
 
-void KeyRoutes::Write(Executor* executor, int64_t* ids, int32_t* counts,
+void KeyRoutes::Write(Executor* executor, int64_t* messages, int32_t* sizes,
                       int32_t* places) const {
-  std::fill_n(counts, num_cells(), 0);
-  for (int64_t s = 0; s < num_shards_; ++s) {
-    for (int64_t cell = 0; cell < num_cells(); ++cell) {
-      counts[cell] += counts_[static_cast<size_t>(s * num_cells() + cell)];
+  // Where the ids of each owner go: behind its counts and all before it.
+  std::vector<int64_t> shifts(static_cast<size_t>(num_owners_));
+  int64_t first = 0;
+  for (int64_t owner = 0; owner < num_owners_; ++owner) {
+    shifts[static_cast<size_t>(owner)] = (owner + 1) * num_features_;
+    int64_t num_keys = 0;
+    for (int64_t f = 0; f < num_features_; ++f) {
+      const int64_t cell = owner * num_features_ + f;
+      int64_t count = 0;
+      for (int64_t s = 0; s < num_shards_; ++s) {
+        count += counts_[static_cast<size_t>(s * num_cells() + cell)];
+      }
+      messages[owner * num_features_ + first + f] = count;
+      num_keys += count;
     }
+    sizes[owner] = static_cast<int32_t>(num_features_ + num_keys);
+    first += num_keys;
   }
   // Absent keys are in no shard.
   std::fill_n(places, n_, -1);
@@ -109,21 +121,67 @@ void KeyRoutes::Write(Executor* executor, int64_t* ids, int32_t* counts,
     const int64_t offset = batch_.offset(s);
     const int64_t n = batch_.offset(s + 1) - offset;
     const PlacedKey* const keys = batch_.keys() + offset;
+    const int32_t* const firsts = firsts_.data() + offset;
+    const int32_t* const cells = cells_.data() + offset;
     const int64_t num_found = num_of_shard_[static_cast<size_t>(s)];
     const auto row = starts_.begin() + s * num_cells();
     std::vector<int32_t> next(row, row + num_cells());
     std::vector<int32_t> place_of(static_cast<size_t>(num_found));
     for (int64_t d = 0; d < num_found; ++d) {
-      const int32_t place =
-          next[static_cast<size_t>(cells_.data()[offset + d])]++;
+      const int32_t place = next[static_cast<size_t>(cells[d])]++;
       place_of[static_cast<size_t>(d)] = place;
-      ids[place] = keys[firsts_.data()[offset + d]].id;
+      messages[place + shifts[static_cast<size_t>(cells[d] / num_features_)]] =
+          keys[firsts[d]].id;
     }
     for (int64_t i = 0; i < n; ++i) {
       places[keys[i].position] =
           place_of[static_cast<size_t>(distinct_.data()[offset + i])];
     }
   });
+}
+
+Status KeyMessages::CountKeys(int64_t* num_keys) const {
+  const int64_t* message = messages;
+  int64_t left = size;
+  *num_keys = 0;
+  for (int64_t s = 0; s < num_senders; ++s) {
+    bool good = num_features <= sizes[s] && sizes[s] <= left;
+    int64_t count = 0;
+    for (int64_t f = 0; good && f < num_features; ++f) {
+      good = 0 <= message[f] && message[f] <= sizes[s];
+      count += message[f];
+    }
+    if (!good || num_features + count != sizes[s]) {
+      return Status::InvalidArgument(
+          "A message of keys has one count for each of " +
+          std::to_string(num_features) +
+          " features, and as many ids as they count. Received: " +
+          std::to_string(sizes[s]) + " numbers from sender " +
+          std::to_string(s) +
+          " that do not count so. All ranks must build the same tables.");
+    }
+    message += sizes[s];
+    left -= sizes[s];
+    *num_keys += count;
+  }
+  if (left == 0) return Status::Ok();
+  return Status::InvalidArgument(
+      "`sizes` must be those of all messages: " + std::to_string(size) +
+      " in all. Received: " + std::to_string(size - left) + ".");
+}
+
+void KeyMessages::Read(int64_t* ids, int32_t* features,
+                       int32_t* num_keys) const {
+  const int64_t* message = messages;
+  for (int64_t s = 0; s < num_senders; ++s) {
+    num_keys[s] = sizes[s] - static_cast<int32_t>(num_features);
+    std::copy_n(message + num_features, num_keys[s], ids);
+    ids += num_keys[s];
+    for (int64_t f = 0; f < num_features; ++f) {
+      features = std::fill_n(features, message[f], static_cast<int32_t>(f));
+    }
+    message += sizes[s];
+  }
 }
 
 }  // namespace tfctr

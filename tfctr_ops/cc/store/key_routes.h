@@ -31,13 +31,16 @@ class KeyRoutes {
                Executor* executor);
 
   int64_t num_distinct() const { return num_distinct_; }
+  int64_t message_size() const { return num_cells() + num_distinct_; }
 
-  // Writes the distinct keys by owner, and those of an owner by feature; the
-  // order among these depends on the keys alone.
-  //   ids: (num_distinct).
-  //   counts: (num_owners, num_features), how many keys each pair has.
-  //   places: (n), of each key of the batch its place in `ids`; -1 if absent.
-  void Write(Executor* executor, int64_t* ids, int32_t* counts,
+  // Writes a message to each owner, one behind the other: how many of its keys
+  // each feature has, then their ids, by feature. The order of the ids of a
+  // feature depends on the keys alone.
+  //   messages: (message_size).
+  //   sizes: (num_owners), of each message.
+  //   places: (n), of each key of the batch its place among the distinct ones,
+  //     counted over all messages; -1 if it is absent.
+  void Write(Executor* executor, int64_t* messages, int32_t* sizes,
              int32_t* places) const;
 
  private:
@@ -59,9 +62,24 @@ class KeyRoutes {
   Buffer<int32_t> firsts_;
   Buffer<int32_t> cells_;
   std::vector<int64_t> num_of_shard_;
-  // [shard][cell]: how many distinct keys, then where the first of them goes.
+  // [shard][cell]: how many distinct keys, then which is the first of them.
   std::vector<int32_t> counts_;
   std::vector<int32_t> starts_;
+};
+
+// The keys of messages that KeyRoutes wrote, as they were received.
+struct KeyMessages {
+  const int64_t* messages;
+  int64_t size;
+  const int32_t* sizes;  // (num_senders).
+  int64_t num_senders;
+  int64_t num_features;
+
+  // Of all keys. Returns InvalidArgument if the messages are none.
+  Status CountKeys(int64_t* num_keys) const;
+  // Writes the ids and features, (num_keys) each, and how many keys each sender
+  // has sent, (num_senders). REQUIRES: CountKeys returned Ok.
+  void Read(int64_t* ids, int32_t* features, int32_t* num_keys) const;
 };
 
 }  // namespace tfctr

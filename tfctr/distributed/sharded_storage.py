@@ -1,0 +1,295 @@
+"""`ShardedStorage`: each row of a table on one of the ranks."""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_layers import TableConfig, TieredStorage
+from keras_layers.storage.storage import (
+    Counts,
+    Forecast,
+    Keys,
+    Storage,
+    Table,
+    Vectors,
+)
+from tfctr.distributed import engine
+from tfctr.distributed.wire import check_wire_dtype, decode, encode
+from tfctr_ops import Rows, read_key_messages, route_keys
+
+
+@keras.saving.register_keras_serializable(package="tfctr")
+class ShardedStorage(Storage):
+    """Spreads the rows of tables over all ranks: each is on the rank that owns its key.
+
+    With one rank it is the inner storage and nothing more. With several, each looks its
+    keys up where they are and sends the gradients there, every distinct key of a batch
+    once; the owner makes one update of the gradients of all ranks. A table has as many
+    rows in all as it would have on one rank, and the same ones.
+
+    Lookups, in training and outside, are collective: all ranks must call the layer in
+    the same order, each with a batch of its own, which may be empty.
+
+    What each rank takes for itself: the arguments of the inner storage, such as `ram`
+    and `ssd_limit`, hold for each rank. `prefetch` brings up only those rows of the own
+    batch that this rank owns. An id that comes up on two ranks in one step counts twice
+    for admission, and one that comes up twice on one rank, once. `max_rows` of an
+    `Expiry` is divided by the number of ranks.
+
+    Args:
+        inner: `Storage` of each rank's rows. `None` means `TieredStorage()`.
+        reduction: String. `"mean"`: rows move by the mean of the ranks' gradients, as
+            the weights of a `DistributedOptimizer` do, so that the ranks' mean losses
+            make the mean over the global batch. `"sum"`: by their sum.
+        wire_dtype: String. `"float16"` or `"bfloat16"`: rows and gradients are rounded
+            to so many bits while they travel. `None` sends them as they are.
+
+    Raises:
+        ValueError: If an option is none of these.
+
+    Example:
+
+    >>> storage = ShardedStorage(TieredStorage(ram="4GB"))
+    >>> storage.describe()
+    'ram'
+    """
+
+    spans_ranks = True
+
+    def __init__(
+        self,
+        inner: Storage | None = None,
+        reduction: str = "mean",
+        wire_dtype: str | None = None,
+    ) -> None:
+        if reduction not in ("mean", "sum"):
+            raise ValueError(
+                "`reduction` must be one of 'mean', 'sum'. "
+                f"Received: reduction={reduction!r}."
+            )
+        check_wire_dtype(wire_dtype)
+        self._inner = inner or TieredStorage()
+        self._reduction = reduction
+        self._wire_dtype = wire_dtype
+
+    def open(self, config: TableConfig, feature_seeds: Sequence[int]) -> Table:
+        if engine.size() == 1:
+            return self._inner.open(config, feature_seeds)
+        own = self._inner.open(_of_one_rank(config), feature_seeds)
+        scale = 1.0 / engine.size() if self._reduction == "mean" else 1.0
+        return ShardedTable(own, config, len(feature_seeds), scale, self._wire_dtype)
+
+    def forecast(self, config: TableConfig, num_keys: int) -> Forecast:
+        """Returns what each rank will need for its share of the keys."""
+        return self._inner.forecast(config, -(-num_keys // engine.size()))
+
+    def describe(self) -> str:
+        return self._inner.describe()
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "inner": self._inner,
+            "reduction": self._reduction,
+            "wire_dtype": self._wire_dtype,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "ShardedStorage":
+        inner = config["inner"]
+        if not isinstance(inner, Storage):
+            inner = keras.saving.deserialize_keras_object(inner)
+        return cls(**{**config, "inner": inner})
+
+
+class ShardedTicket(NamedTuple):
+    """What an update needs to know of its lookup."""
+
+    inner: Any
+    places: tf.Tensor  # Of each key among the distinct ones.
+    sent: tf.Tensor  # Distinct keys by owner.
+    received: tf.Tensor  # Keys by the rank that asks.
+
+
+class ShardedTable(Table):
+    """A table whose rows are on all ranks; see `Table` and `ShardedStorage`.
+
+    Args:
+        own: `Table` of the rows of this rank.
+        config: `TableConfig`.
+        num_features: Integer.
+        scale: Float, by which the sum of the ranks' gradients is multiplied.
+        wire_dtype: String or `None`.
+    """
+
+    def __init__(
+        self,
+        own: Table,
+        config: TableConfig,
+        num_features: int,
+        scale: float,
+        wire_dtype: str | None,
+    ) -> None:
+        self._own = own
+        self._config = config
+        self._num_features = num_features
+        self._scale = scale
+        self._wire_dtype = wire_dtype
+        self._name = "table." + re.sub(r"\W", "_", config.name)
+
+    def lookup(
+        self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        places, sent, keys = self._ask(ids, features)
+        rows, inner = self._own.lookup(keys.ids, keys.features, expected_step)
+        ticket: Any = ShardedTicket(inner, places, sent, keys.num_keys)
+        return self._answer(rows, ticket), ticket
+
+    def update(
+        self, ticket: tf.Tensor, gradients: tf.Tensor, learning_rate: tf.Tensor
+    ) -> tf.Tensor:
+        asked = ShardedTicket(*ticket)
+        sums = tf.math.unsorted_segment_sum(
+            gradients * self._scale, asked.places, tf.reduce_sum(asked.sent)
+        )
+        if self._config.bad_gradients == "skip":
+            sums = self._all_or_none(sums)
+        received = self._send(sums, asked.sent, asked.received, "gradients")
+        return self._own.update(asked.inner, received, learning_rate)
+
+    def read(
+        self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor | int = -1
+    ) -> tf.Tensor:
+        places, sent, keys = self._ask(ids, features)
+        rows = self._own.read(keys.ids, keys.features, expected_step)
+        return self._answer(rows, ShardedTicket(None, places, sent, keys.num_keys))
+
+    def prefetch(
+        self, ids: tf.Tensor, features: tf.Tensor, unless_cached: bool = False
+    ) -> Any:
+        own_ids, own_features = self._own_keys(ids, features)
+        return self._own.prefetch(own_ids, own_features, unless_cached)
+
+    def write(self, ids: tf.Tensor, features: tf.Tensor, weights: tf.Tensor) -> None:
+        owned = self._is_own(ids, features)
+        self._own.write(
+            tf.boolean_mask(ids, owned),
+            tf.boolean_mask(_of_each(ids, features), owned),
+            tf.boolean_mask(weights, owned),
+        )
+
+    def remove(self, ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
+        return self._own.remove(*self._own_keys(ids, features))
+
+    def expire(self) -> int:
+        return self._own.expire()
+
+    def export(self, batch_size: int) -> Iterator[tuple[Keys, Vectors]]:
+        return self._own.export(batch_size)
+
+    def save_rows(self) -> Rows:
+        raise ValueError(
+            f"Table '{self._config.name}' is sharded over {engine.size()} ranks, and "
+            "Keras saves on one. Save with tfctr.callbacks.Checkpoint; to have one "
+            "file, resume its checkpoint in a single process, and save there."
+        )
+
+    def restore_rows(self, rows: Rows, step: int) -> None:
+        owned = self._is_own(rows.ids, rows.features)
+        self._own.restore_rows(
+            Rows(*(tf.boolean_mask(column, owned) for column in rows)), step
+        )
+
+    def save_admission(self) -> Counts:
+        return self._own.save_admission()
+
+    def restore_admission(self, counts: Counts, features: Sequence[int]) -> None:
+        self._own.restore_admission(counts, features)
+
+    def begin_save(self, directory: str, scratch: str) -> None:
+        self._own.begin_save(directory, scratch)
+
+    def finish_save(self, metadata: str) -> dict[str, int]:
+        return self._own.finish_save(metadata)
+
+    def restore(
+        self, directory: str, features: Sequence[int], seeds: Sequence[int]
+    ) -> None:
+        self._own.restore(directory, features, seeds)
+
+    def size(self) -> int:
+        return self._own.size()
+
+    def stats(self) -> dict[str, int]:
+        return self._own.stats()
+
+    def _ask(self, ids: tf.Tensor, features: tf.Tensor) -> Any:
+        """Sends the distinct keys to their owners, and receives what others ask."""
+        routes = self._routes(ids, features)
+        messages, sizes = engine.all_to_all(
+            routes.messages, routes.sizes, f"{self._name}.keys"
+        )
+        keys = read_key_messages(messages, sizes, self._num_features)
+        return routes.places, routes.sizes - self._num_features, keys
+
+    def _answer(self, rows: tf.Tensor, asked: ShardedTicket) -> tf.Tensor:
+        """Sends rows to those who asked, and returns those asked for."""
+        rows = self._send(rows, asked.received, asked.sent, "rows")
+        # An absent key, whose place is -1, reads zeros.
+        rows = tf.gather(tf.pad(rows, [[1, 0], [0, 0]]), asked.places + 1)
+        return tf.ensure_shape(rows, [None, self._config.dim])
+
+    def _send(
+        self, rows: tf.Tensor, sizes: tf.Tensor, back: tf.Tensor, what: str
+    ) -> tf.Tensor:
+        name = f"{self._name}.{what}"
+        encoded = encode(rows, self._wire_dtype, f"{name}.scale")
+        received, _ = engine.all_to_all(encoded.values, sizes, name)
+        received = decode(received, encoded.scales, back)
+        return tf.ensure_shape(received, [None, self._config.dim])
+
+    def _all_or_none(self, gradients: tf.Tensor) -> tf.Tensor:
+        """Makes all gradients NaN if one is bad on any rank: then all skip the step."""
+        is_bad = tf.reduce_any(~(tf.abs(gradients) <= 1e12))
+        [bad] = engine.all_reduce([tf.cast(is_bad, tf.float32)], f"{self._name}.bad")
+        return tf.where(
+            bad > 0.0, tf.fill(tf.shape(gradients), float("nan")), gradients
+        )
+
+    def _routes(self, ids: tf.Tensor, features: tf.Tensor) -> Any:
+        return route_keys(ids, features, self._num_features, engine.size())
+
+    def _own_keys(
+        self, ids: tf.Tensor, features: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        routes = self._routes(ids, features)
+        rank = engine.rank()
+        start = tf.reduce_sum(routes.sizes[:rank])
+        size = routes.sizes[rank : rank + 1]
+        message = routes.messages[start : start + size[0]]
+        keys = read_key_messages(message, size, self._num_features)
+        return keys.ids, keys.features
+
+    def _is_own(self, ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
+        """Which of the keys belong to this rank; absent ones do not: bool `(n,)`."""
+        routes = self._routes(ids, features)
+        ends = tf.cumsum(routes.sizes - self._num_features)
+        first = ends[engine.rank()] - (routes.sizes[engine.rank()] - self._num_features)
+        return (routes.places >= first) & (routes.places < ends[engine.rank()])
+
+
+def _of_each(ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
+    """Returns the feature of each id, for features that repeat."""
+    return tf.tile(features, [tf.size(ids) // tf.maximum(tf.size(features), 1)])
+
+
+def _of_one_rank(config: TableConfig) -> TableConfig:
+    """The config with the share of one rank of what is counted over all rows."""
+    if config.expiry is None or config.expiry.max_rows is None:
+        return config
+    share = -(-config.expiry.max_rows // engine.size())
+    expiry = dataclasses.replace(config.expiry, max_rows=share)
+    return dataclasses.replace(config, expiry=expiry)
