@@ -55,30 +55,45 @@ def restore_snapshots(
     """
     saved = []
     for index, group in enumerate(groups):
-        path = directory / str(index)
-        info = read_info(str(path))
-        metadata = json.loads(info.metadata)
-        _check_rows(group, info, path, layer)
-        if set(metadata["features"]) != set(group.features):
-            raise ValueError(
-                f"Layer '{layer}' expects a snapshot of the features "
-                f"{list(group.features)}. Received: '{path}' with the features "
-                f"{metadata['features']}. Build the model as it was when the snapshot "
-                "was made."
-            )
-        saved.append((group, path, metadata))
-    for group, path, metadata in saved:
+        parts = _parts_of(directory / str(index))
+        for path in parts:
+            info = read_info(str(path))
+            metadata = json.loads(info.metadata)
+            _check_rows(group, info, path, layer)
+            if set(metadata["features"]) != set(group.features):
+                raise ValueError(
+                    f"Layer '{layer}' expects a snapshot of the features "
+                    f"{list(group.features)}. Received: '{path}' with the features "
+                    f"{metadata['features']}. Build the model as it was when the "
+                    "snapshot was made."
+                )
+        saved.append((group, parts, metadata))
+    for group, parts, metadata in saved:
         seeds.update(metadata["seeds"])
         group.seeds = [
             feature_seed(seeds[name.split("/")[0]], name.split("/", 1)[1])
             for name in group.features
         ]
         numbers = [group.features[name] for name in metadata["features"]]
-        group.table.restore(str(path), numbers, group.seeds)
+        group.table.restore([str(path) for path in parts], numbers, group.seeds)
         group.step.assign(group.table.stats()["step"])
         if (rate := metadata["learning_rate"]) is not None:
             optimizer: Any = group.config.optimizer
             optimizer.learning_rate.assign(rate)
+
+
+def part_name(part: int, num_parts: int) -> str:
+    """Returns where, below a table's snapshot, one of its several owners saves."""
+    return f"part-{part:05d}-of-{num_parts:05d}"
+
+
+def _parts_of(directory: pathlib.Path) -> list[pathlib.Path]:
+    """The snapshots that make up a table: one, or those of all who owned a share."""
+    first = next(directory.glob(part_name(0, 0)[:10] + "-of-*"), None)
+    if first is None:
+        return [directory]
+    num_parts = int(first.name.rpartition("-")[2])
+    return [directory / part_name(part, num_parts) for part in range(num_parts)]
 
 
 def _check_rows(

@@ -318,26 +318,39 @@ class EmbeddingStore:
         return dict(zip(names, report.numpy().tolist(), strict=True))
 
     def restore(
-        self, directory: str, features: Sequence[int], seeds: Sequence[int] = ()
+        self,
+        directories: str | Sequence[str],
+        features: Sequence[int],
+        seeds: Sequence[int] = (),
+        owner: int = 0,
+        num_owners: int = 1,
     ) -> None:
         """Replaces all rows, and the step, by those of a snapshot.
 
         Args:
-            directory: String, as given to `save`.
+            directories: String, as given to `save`; or strings, of the parts in which
+                several stores have saved one table at one step.
             features: Integers: feature f of the snapshot becomes `features[f]`.
             seeds: Integers: the `feature_seeds` of this store from now on, if given.
+            owner: Integer. Only keys of this one of the owners are taken, as
+                `route_keys` assigns them.
+            num_owners: Integer. How many owners there are.
 
         Raises:
-            tf.errors.InvalidArgumentError: If the snapshot is of other rows. Nothing
-                has changed.
+            tf.errors.InvalidArgumentError: If the snapshot is of other rows, or its
+                parts are of several steps. Nothing has changed.
             tf.errors.DataLossError: If it is damaged. If that is where rows are, the
                 store is empty; else nothing has changed.
         """
+        if isinstance(directories, str):
+            directories = [directories]
         self._ops.tfctr_embedding_store_restore(
             self._handle,
-            directory,
+            tf.constant(directories, tf.string),
             tf.constant(features, tf.int32),
             tf.constant([_signed(seed) for seed in seeds], tf.int64),
+            owner=owner,
+            num_owners=num_owners,
         )
 
     def stats(self) -> dict[str, int]:

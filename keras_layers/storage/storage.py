@@ -141,12 +141,18 @@ class Table(abc.ABC):
 
     @abc.abstractmethod
     def restore(
-        self, directory: str, features: Sequence[int], seeds: Sequence[int]
+        self,
+        directories: Sequence[str],
+        features: Sequence[int],
+        seeds: Sequence[int],
+        owner: int = 0,
+        num_owners: int = 1,
     ) -> None:
         """Replaces all rows, the counts of admission and the step by a snapshot's.
 
-        Its feature f becomes `features[f]`; `seeds` are those of the table's features
-        from now on.
+        `directories` are those of its parts. Its feature f becomes `features[f]`;
+        `seeds` are those of the table's features from now on. Only keys that belong to
+        `owner` are taken, as `tfctr_ops.route_keys` says.
         """
 
     @abc.abstractmethod

@@ -249,9 +249,14 @@ class TieredTable(Table):
         return self._store.finish_save(metadata)
 
     def restore(
-        self, directory: str, features: Sequence[int], seeds: Sequence[int]
+        self,
+        directories: Sequence[str],
+        features: Sequence[int],
+        seeds: Sequence[int],
+        owner: int = 0,
+        num_owners: int = 1,
     ) -> None:
-        self._store.restore(directory, features, seeds)
+        self._store.restore(directories, features, seeds, owner, num_owners)
 
     def size(self) -> int:
         return self._store.stats()["known_rows"]

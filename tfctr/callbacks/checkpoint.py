@@ -20,8 +20,7 @@ from tfctr.checkpoint import (
     write_dense,
 )
 from tfctr.checkpoint.dense_state import collect
-
-_DENSE = "dense.npz"
+from tfctr.distributed import engine
 
 
 class Checkpoint(TrainingGuard):
@@ -30,6 +29,9 @@ class Checkpoint(TrainingGuard):
     A checkpoint is of one moment, between two steps, and training goes on while it is
     written. It is complete or not there, whatever happens. Rows that have not changed
     since the last one are not written again.
+
+    Several ranks save one checkpoint together, in a directory that all of them see, and
+    as many, or more, or fewer resume it.
 
     Args:
         directory: Path. One training at a time writes to it.
@@ -133,7 +135,8 @@ class Checkpoint(TrainingGuard):
                 f"'{model.name}', not built. Call it on one batch before `resume`."
             )
         self._finish_writing()
-        steps = self.directory.steps()
+        # Rank 0 knows which is the newest; another may see it later.
+        [steps, *_] = engine.gather_objects(self.directory.steps(), "checkpoint.steps")
         if steps:
             state = self._restore(model, steps[-1])
             self._step = self._saved_step = state["step"]
@@ -173,7 +176,8 @@ class Checkpoint(TrainingGuard):
                 "Continue it with `dataset, initial_epoch = checkpoint.resume(model, "
                 "dataset)` before `fit`, or name another directory."
             )
-        self.directory.lock()
+        if engine.is_main():
+            self.directory.lock()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
@@ -215,6 +219,7 @@ class Checkpoint(TrainingGuard):
     def on_train_end(self, logs: Any = None) -> None:
         self._save()
         self._finish_writing()
+        engine.barrier("checkpoint.end")  # Rank 0 has made the last one by now.
         if self._best is not None:
             self._restore(self.model, self._best[1])
         self.directory.unlock()
@@ -228,7 +233,10 @@ class Checkpoint(TrainingGuard):
                 f"epoch: {', '.join(map(repr, logs))}. Received: "
                 f"restore_best={self.restore_best!r}."
             )
-        value = float(logs[self.restore_best])
+        # That of rank 0, should the ranks not have averaged their metrics.
+        [value, *_] = engine.gather_objects(
+            float(logs[self.restore_best]), "checkpoint.best"
+        )
         if self._best is not None and self._sign * value <= self._sign * self._best[0]:
             return False
         self._best = (value, self._step)
@@ -242,7 +250,7 @@ class Checkpoint(TrainingGuard):
             return
         step = self._step
         layers = layers_of(self.model)
-        draft = self.directory.draft(step)
+        draft = self._make_draft(step)
         for index, layer in enumerate(layers):
             layer.begin_snapshot(draft / f"layer-{index}", self.directory.path)
         state = {
@@ -251,13 +259,26 @@ class Checkpoint(TrainingGuard):
             "batch": self._batch,
             "best": self._best,
             "layers": [layer.name for layer in layers],
-            "random": get_random_state(),
+            "random": engine.gather_objects(get_random_state(), "checkpoint.random"),
         }
         self._writer = threading.Thread(
             target=self._write, args=(draft, layers, collect(self.model), state)
         )
         self._writer.start()
         self._saved_step = step
+
+    def _make_draft(self, step: int) -> pathlib.Path:
+        """Makes the directory of a checkpoint to be, on rank 0, for all ranks."""
+        path = self.directory.draft(step) if engine.is_main() else None
+        [name, *_] = engine.gather_objects(str(path), "checkpoint.draft")
+        draft = pathlib.Path(name)
+        if not draft.is_dir():
+            raise ValueError(
+                f"All ranks must see the checkpoint directory '{self.directory.path}'. "
+                f"Received: rank {engine.rank()}, which does not see '{draft}', made "
+                "by rank 0. Name a directory on a file system that all hosts share."
+            )
+        return draft
 
     def _write(
         self,
@@ -266,14 +287,32 @@ class Checkpoint(TrainingGuard):
         dense: dict[str, Any],
         state: dict[str, Any],
     ) -> None:
+        """Writes the part of this rank; rank 0 then makes the parts a checkpoint."""
+        written: dict[str, Any] = {}
         try:
-            counts = [layer.finish_snapshot() for layer in layers]
-            write_dense(draft / _DENSE, dense)
-            self.directory.commit(state["step"], {**state, "tables": counts})
-            self._prune(state["best"])
+            written["tables"] = [layer.finish_snapshot() for layer in layers]
+            # Ranks have equal weights, unless their optimizer merges them now and then.
+            if engine.is_main() or hasattr(self.model.optimizer, "merge"):
+                write_dense(draft / dense_name(engine.rank()), dense)
         # Whatever it is, the training's own thread must tell it.
         except Exception as error:
             self._error = error
+            written["error"] = f"{type(error).__name__}: {error}"
+        try:
+            parts = engine.gather_objects(written, "checkpoint.written")
+            failed = [rank for rank, part in enumerate(parts) if "error" in part]
+            if failed and self._error is None:
+                self._error = OSError(
+                    f"Rank {failed[0]} could not write its part of a checkpoint, and "
+                    f"there is none of step {state['step']}. It said: "
+                    f"{parts[failed[0]]['error']}"
+                )
+            if not failed and engine.is_main():
+                tables = [part["tables"] for part in parts]
+                self.directory.commit(state["step"], {**state, "tables": tables})
+                self._prune(state["best"])
+        except Exception as error:
+            self._error = self._error or error
 
     def _prune(self, best_of_state: tuple[float, int] | None) -> None:
         # Not of now: the checkpoint of a newer best one may never be finished.
@@ -310,9 +349,22 @@ class Checkpoint(TrainingGuard):
         for index, layer in enumerate(layers):
             layer.restore_snapshot(path / f"layer-{index}")
         # After the tables, whose step counters are variables of the model too.
-        read_dense(path / _DENSE, model)
-        set_random_state(state["random"])
+        read_dense(dense_paths(path, len(state["random"])), model)
+        set_random_state(state["random"][engine.rank() % len(state["random"])])
         return state
+
+
+def dense_name(rank: int) -> str:
+    """Returns the name of the file with the weights of a rank."""
+    return "dense.npz" if rank == 0 else f"dense-{rank:05d}.npz"
+
+
+def dense_paths(checkpoint: pathlib.Path, num_ranks: int) -> list[pathlib.Path]:
+    """Returns the files to restore weights from: the own one, or else all there are."""
+    paths = [checkpoint / dense_name(rank) for rank in range(num_ranks)]
+    paths = [path for path in paths if path.exists()]
+    own = checkpoint / dense_name(engine.rank())
+    return [own] if num_ranks == engine.size() and own in paths else paths
 
 
 def count_batches(dataset: tf.data.Dataset) -> int:

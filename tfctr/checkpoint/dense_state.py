@@ -1,6 +1,7 @@
 """The variables of a model and of its optimizer, as one file."""
 
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -31,14 +32,21 @@ def write_dense(path: pathlib.Path, arrays: dict[str, Any]) -> None:
         np.savez(file, **arrays)
 
 
-def read_dense(path: pathlib.Path, model: keras.Model) -> None:
+def read_dense(paths: Sequence[pathlib.Path], model: keras.Model) -> None:
     """Sets all variables of the model and its optimizer to those of a file.
+
+    Where ranks have each saved their own, and there are now others, to their means.
 
     Raises:
         ValueError: If they do not fit. Nothing was set.
     """
-    with np.load(path) as file:
-        saved = {name: file[name] for name in file.files}
+    path, *others = paths
+    saved = _load(path)
+    for number, other in enumerate(others, 2):
+        for name, array in _load(other).items():
+            if name in saved and np.issubdtype(array.dtype, np.floating):
+                # Of equal ones exactly the same.
+                saved[name] += (array - saved[name]) / number
     present = collect(model)
     problem = _difference(saved, present)
     if problem:
@@ -51,6 +59,11 @@ def read_dense(path: pathlib.Path, model: keras.Model) -> None:
     variables = list(model.variables) + list(optimizer.variables if optimizer else [])
     for variable, value in zip(variables, saved.values(), strict=True):
         variable.assign(value)
+
+
+def _load(path: pathlib.Path) -> dict[str, Any]:
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
 
 
 def _difference(

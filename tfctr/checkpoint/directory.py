@@ -11,7 +11,7 @@ from typing import Any
 
 _NAME = re.compile(r"step-(\d{12})")
 _STATE = "state.json"
-_VERSION = 1
+_VERSION = 2
 
 
 class CheckpointDirectory:

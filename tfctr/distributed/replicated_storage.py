@@ -176,9 +176,14 @@ class ReplicatedTable(Table):
         return self._own.finish_save(metadata) if engine.is_main() else {}
 
     def restore(
-        self, directory: str, features: Sequence[int], seeds: Sequence[int]
+        self,
+        directories: Sequence[str],
+        features: Sequence[int],
+        seeds: Sequence[int],
+        owner: int = 0,
+        num_owners: int = 1,
     ) -> None:
-        self._own.restore(directory, features, seeds)
+        self._own.restore(directories, features, seeds)
 
     def size(self) -> int:
         return self._own.size()

@@ -17,6 +17,7 @@ from keras_layers.storage.storage import (
     Table,
     Vectors,
 )
+from keras_layers.table_snapshots import part_name
 from tfctr.distributed import engine
 from tfctr.distributed.wire import check_wire_dtype, decode, encode
 from tfctr_ops import Rows, read_key_messages, route_keys
@@ -210,15 +211,22 @@ class ShardedTable(Table):
         self._own.restore_admission(counts, features)
 
     def begin_save(self, directory: str, scratch: str) -> None:
-        self._own.begin_save(directory, scratch)
+        part = part_name(engine.rank(), engine.size())
+        self._own.begin_save(f"{directory}/{part}", scratch)
 
     def finish_save(self, metadata: str) -> dict[str, int]:
         return self._own.finish_save(metadata)
 
     def restore(
-        self, directory: str, features: Sequence[int], seeds: Sequence[int]
+        self,
+        directories: Sequence[str],
+        features: Sequence[int],
+        seeds: Sequence[int],
+        owner: int = 0,
+        num_owners: int = 1,
     ) -> None:
-        self._own.restore(directory, features, seeds)
+        # The ranks are the owners.
+        self._own.restore(directories, features, seeds, engine.rank(), engine.size())
 
     def size(self) -> int:
         return self._own.size()

@@ -271,7 +271,7 @@ def test_unchanged_rows_are_not_written_again(tmp_path):
     checkpoint = Checkpoint(tmp_path, every=1, keep=99)
     tiny.fit(checkpoint, epochs=2)
     written = [
-        checkpoint.directory.read_state(step)["tables"][0]
+        checkpoint.directory.read_state(step)["tables"][0][0]
         for step in checkpoint.directory.steps()
     ]
     assert [counts["rows"] for counts in written] == [4, 8, 12, *[16] * 5]

@@ -49,7 +49,7 @@ def test_all_variables_come_back_to_the_bit(tmp_path, optimizer):
     write_dense(tmp_path / "dense.npz", collect(saved))
     model = make_model(optimizer=optimizer)
     assert values(model) != values(saved)
-    read_dense(tmp_path / "dense.npz", model)
+    read_dense([tmp_path / "dense.npz"], model)
     assert values(model) == values(saved)
 
 
@@ -59,7 +59,7 @@ def test_what_was_collected_is_of_that_moment(tmp_path):
     train(model)
     assert values(model) != before
     write_dense(tmp_path / "dense.npz", arrays)
-    read_dense(tmp_path / "dense.npz", model)
+    read_dense([tmp_path / "dense.npz"], model)
     assert values(model) == before
 
 
@@ -90,5 +90,5 @@ def test_another_model_is_refused_and_left_alone(tmp_path, options, message):
     start = rf"'{re.escape(str(path))}' does not fit model 'small'\. "
     end = " Build and compile the model as it was when the checkpoint was made."
     with pytest.raises(ValueError, match=start + message + end):
-        read_dense(path, model)
+        read_dense([path], model)
     assert values(model) == before

@@ -48,7 +48,7 @@ def test_a_state_comes_back_with_the_checksums(directory):
     assert path == directory.of_step(5)
     digest = hashlib.sha256(b"content").hexdigest()
     assert directory.read_state(5) == {
-        "version": 1,
+        "version": 2,
         "files": {"dense.npz": digest},
         "step": 5,
         "any": ["state", 1],
@@ -173,7 +173,7 @@ def test_a_newer_version_is_refused(two):
     path = two.of_step(6)
     state = json.loads((path / "state.json").read_text())
     (path / "state.json").write_text(json.dumps({**state, "version": 9}))
-    with refuses(f"'{path}' has version 9 of the format; this tfctr reads version 1."):
+    with refuses(f"'{path}' has version 9 of the format; this tfctr reads version 2."):
         two.read_state(6)
 
 

@@ -71,21 +71,29 @@ class FinishSaveOp final : public StoreKernel {
 
 class RestoreOp final : public StoreKernel {
  public:
-  using StoreKernel::StoreKernel;
+  explicit RestoreOp(tf::OpKernelConstruction* ctx) : StoreKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("owner", &owner_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("num_owners", &num_owners_));
+  }
 
  protected:
   absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
                    Executor* executor) override {
-    std::string directory;
-    TF_RETURN_IF_ERROR(StringFromInput(ctx, 1, "directory", &directory));
+    RestoreRequest request;
+    const auto names = ctx->input(1).flat<tf::tstring>();
+    request.directories.assign(names.data(), names.data() + names.size());
     const auto numbers = ctx->input(2).flat<int32_t>();
-    const std::vector<int32_t> features(numbers.data(),
-                                        numbers.data() + numbers.size());
+    request.features.assign(numbers.data(), numbers.data() + numbers.size());
     const auto words = ctx->input(3).flat<int64_t>();
-    const std::vector<uint64_t> seeds(words.data(),
-                                      words.data() + words.size());
-    return ToTensorFlow(store->Restore(directory, features, seeds, executor));
+    request.seeds.assign(words.data(), words.data() + words.size());
+    request.owner = owner_;
+    request.num_owners = num_owners_;
+    return ToTensorFlow(store->Restore(request, executor));
   }
+
+ private:
+  int32_t owner_;
+  int32_t num_owners_;
 };
 
 class SnapshotInfoOp final : public tf::OpKernel {

@@ -49,23 +49,27 @@ report: rows, rows_written, bytes, linked_bytes.
 )doc");
 
 REGISTER_OP("Tfctr>EmbeddingStoreRestore")
+    .Attr("owner: int >= 0 = 0")
+    .Attr("num_owners: int >= 1 = 1")
     .Input("store: resource")
-    .Input("directory: string")
+    .Input("directories: string")
     .Input("features: int32")
     .Input("seeds: int64")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle shape;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &shape));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &shape));
       TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &shape));
       return c->WithRank(c->input(3), 1, &shape);
     })
     .Doc(R"doc(
-Replaces all rows, and the step, by those of a snapshot.
+Replaces all rows, and the step, by those of snapshots.
 
+owner: Only keys that belong to this one of the owners are taken.
+num_owners: How many there are; see `RouteKeys`.
 store: Handle from `EmbeddingStore`.
-directory: As given to `EmbeddingStoreSave`.
-features: Feature f of the snapshot becomes features[f].
+directories: As given to `EmbeddingStoreSave`, of all parts of the table.
+features: Feature f of the snapshots becomes features[f].
 seeds: The seeds of the store's features from now on, unless empty.
 )doc");
 

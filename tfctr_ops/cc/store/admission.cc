@@ -149,8 +149,10 @@ void Admission::NumberFeatures(const uint32_t* saved, int64_t num_saved,
   }
 }
 
-Status Admission::Load(const std::string& path, const std::vector<char>& bytes,
-                       const std::vector<int32_t>& features) {
+Status Admission::Load(
+    const std::string& path, const std::vector<char>& bytes,
+    const std::vector<int32_t>& features,
+    const std::function<bool(uint32_t feature, int64_t id)>& takes) {
   AdmissionParts parts;
   Status status = OpenAdmission(path, bytes, &parts);
   if (!status.ok()) return status;
@@ -171,8 +173,7 @@ Status Admission::Load(const std::string& path, const std::vector<char>& bytes,
   if (same_filter) {
     NumberFeatures(parts.filter_features,
                    static_cast<int64_t>(header.num_features), features);
-    filter_->CopyFrom(parts.counters,
-                      static_cast<int64_t>(header.counter_bytes));
+    filter_->Merge(parts.counters, static_cast<int64_t>(header.counter_bytes));
   }
   const Kind kind = options_.admission.kind;
   for (uint64_t i = 0; i < header.num_entries; ++i) {
@@ -180,6 +181,7 @@ Status Admission::Load(const std::string& path, const std::vector<char>& bytes,
     if (entry.count == 0) continue;
     const auto feature =
         static_cast<uint32_t>(features[static_cast<size_t>(entry.feature)]);
+    if (!takes(feature, entry.id)) continue;
     if (entry.count == kAdmitted || kind == Kind::kCount) {
       const uint64_t hash = HashKey(options_.salt, feature, entry.id);
       table(ShardOf(hash, options_.shard_bits))

@@ -15,6 +15,7 @@
 #define TFCTR_OPS_CC_STORE_ADMISSION_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,12 +74,15 @@ class Admission {
   // What a snapshot keeps, but for the checksum; see admission_format.h.
   // `admitted` are keys whose rows it does not keep.
   std::vector<char> Save(const std::vector<CountTable::Entry>& admitted) const;
-  // Takes back what was saved, with its features renumbered: feature f becomes
-  // features[f]. What keys of this kind of admission do not need is left out.
-  // Returns DataLoss or InvalidArgument, with nothing changed, if the bytes are
-  // not such; `path` is for messages. REQUIRES: it has no counts.
+  // Takes back what was saved, beside what is there, with its features
+  // renumbered: feature f becomes features[f]. What keys of this kind of
+  // admission do not need is left out, and so are keys for which `takes` is
+  // false, but for what a filter counts. Returns DataLoss or InvalidArgument,
+  // with nothing changed, if the bytes are not such; `path` is for messages.
+  // REQUIRES: what is there has been loaded with the same features.
   Status Load(const std::string& path, const std::vector<char>& bytes,
-              const std::vector<int32_t>& features);
+              const std::vector<int32_t>& features,
+              const std::function<bool(uint32_t feature, int64_t id)>& takes);
 
  private:
   CountTable& table(int64_t shard) {

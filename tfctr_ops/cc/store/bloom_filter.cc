@@ -102,17 +102,18 @@ void CountingBloomFilter::Raise(uint64_t hash, uint32_t count) {
   RaiseIn(reinterpret_cast<uint16_t*>(counters_.get()), hash, count);
 }
 
-void CountingBloomFilter::CopyFrom(const uint8_t* counters,
-                                   int64_t counter_bytes) {
+void CountingBloomFilter::Merge(const uint8_t* counters,
+                                int64_t counter_bytes) {
   const auto* wide = reinterpret_cast<const uint16_t*>(counters);
   auto* own_wide = reinterpret_cast<uint16_t*>(counters_.get());
   for (int64_t i = 0; i < num_counters_; ++i) {
     const uint32_t count = std::min<uint32_t>(
         max_count_, counter_bytes == 1 ? counters[i] : wide[i]);
     if (counter_bytes_ == 1) {
-      counters_.get()[i] = static_cast<uint8_t>(count);
+      uint8_t& own = counters_.get()[i];
+      own = std::max(own, static_cast<uint8_t>(count));
     } else {
-      own_wide[i] = static_cast<uint16_t>(count);
+      own_wide[i] = std::max(own_wide[i], static_cast<uint16_t>(count));
     }
   }
 }

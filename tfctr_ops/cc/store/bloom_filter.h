@@ -46,8 +46,9 @@ class CountingBloomFilter {
   int64_t counter_bytes() const { return counter_bytes_; }
   int64_t bytes() const { return num_counters_ * counter_bytes_; }
   const uint8_t* data() const { return counters_.get(); }
-  // Takes the counters of a filter with as many, of that width.
-  void CopyFrom(const uint8_t* counters, int64_t counter_bytes);
+  // Raises each counter to that of a filter with as many, of that width. No key
+  // then counts for less than it did in either.
+  void Merge(const uint8_t* counters, int64_t counter_bytes);
 
  private:
   struct Free {

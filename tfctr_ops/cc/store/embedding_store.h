@@ -53,14 +53,6 @@ struct RowArrays {
   int64_t* counts;      // (n)
 };
 
-// What a snapshot took.
-struct SaveReport {
-  int64_t rows;          // In the snapshot.
-  int64_t rows_written;  // Of these, the others being there already.
-  int64_t bytes;         // Of its files.
-  int64_t linked_bytes;  // Of these, shared with other snapshots or the store.
-};
-
 struct StoreStats {
   int64_t rows;             // In memory.
   int64_t known_rows;       // Updated or written at least once, on disk too.
@@ -172,15 +164,18 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
                    Executor* executor);
   Status FinishSave(const std::string& metadata, SaveReport* report);
 
-  // Replaces all rows, and the step, by those of a snapshot. Its feature f
-  // becomes features[f]; `seeds`, unless empty, become the seeds of this
-  // store's features. Returns InvalidArgument if the snapshot is of other rows,
-  // with nothing changed; DataLoss or Unavailable if it is damaged: with
-  // nothing changed if that shows in the manifest or in what admission counted,
-  // with the table empty if it is in a segment.
+  // Replaces all rows, and the step, by those of snapshots. Returns
+  // InvalidArgument if they are of other rows, with nothing changed; DataLoss
+  // or Unavailable if one is damaged: with nothing changed if that shows in a
+  // manifest or in what admission counted, with the table empty if it is in a
+  // segment.
+  Status Restore(const RestoreRequest& request, Executor* executor);
+  // The same for all keys of one snapshot.
   Status Restore(const std::string& directory,
                  const std::vector<int32_t>& features,
-                 const std::vector<uint64_t>& seeds, Executor* executor);
+                 const std::vector<uint64_t>& seeds, Executor* executor) {
+    return Restore({{directory}, features, seeds}, executor);
+  }
 
   // Waits until the background threads have nothing to do.
   void FinishBackground();
@@ -314,8 +309,19 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   bool EndCut();
   // Gives the snapshot up that was begun, if there is one.
   void AbandonSave();
-  Status CheckSnapshot(const std::string& directory, const Snapshot& snapshot,
-                       const std::vector<int32_t>& features) const;
+  Status CheckRequest(const RestoreRequest& request) const;
+  Status CheckSnapshot(const std::string& directory,
+                       const Snapshot& snapshot) const;
+  // A snapshot to be restored, and what its admission has counted.
+  struct SavedPart {
+    std::string directory;
+    Snapshot snapshot;
+    std::vector<char> admission;
+  };
+  Status OpenParts(const RestoreRequest& request,
+                   std::vector<SavedPart>* parts) const;
+  Status RestoreRows(const RestoreRequest& request, const SavedPart& part,
+                     Executor* executor);
 
   Status FullError(int64_t num_missing) const;
   // Whether the rows are such as Export gives.

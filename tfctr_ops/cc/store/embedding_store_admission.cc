@@ -93,7 +93,7 @@ Status EmbeddingStore::ImportAdmission(const std::vector<char>& bytes,
   if (!status.ok() || bytes.empty() || admission_ == nullptr) return status;
   const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
   return admission_->Load("admission of table " + options_.name, bytes,
-                          features);
+                          features, [](uint32_t, int64_t) { return true; });
 }
 
 }  // namespace tfctr

@@ -20,9 +20,6 @@
 namespace tfctr {
 namespace {
 
-// Rows that a restore takes at once.
-constexpr int64_t kRestoreRows = 1 << 16;
-
 std::string ParentOf(const std::string& directory) {
   const size_t end = directory.find_last_not_of('/');
   const size_t slash = directory.find_last_of('/', end);
@@ -247,115 +244,6 @@ void EmbeddingStore::AbandonSave() {
   options_.ssd.files->RemoveTree(saves_to_ + ".tmp");
   std::vector<char>().swap(admission_of_save_);
   EndCut();
-}
-
-Status EmbeddingStore::CheckSnapshot(
-    const std::string& directory, const Snapshot& snapshot,
-    const std::vector<int32_t>& features) const {
-  const auto kind = static_cast<int64_t>(options_.optimizer.kind);
-  if (snapshot.dim != layout_.dim() || snapshot.optimizer != kind ||
-      snapshot.num_slot_floats != layout_.num_slot_floats()) {
-    return Status::InvalidArgument(
-        "Table '" + options_.name +
-        "' has rows of dim=" + std::to_string(layout_.dim()) + " with " +
-        std::to_string(layout_.num_slot_floats()) +
-        " optimizer values, of optimizer kind " + std::to_string(kind) +
-        ". Received: the snapshot '" + directory +
-        "' with dim=" + std::to_string(snapshot.dim) + ", " +
-        std::to_string(snapshot.num_slot_floats) + " values, kind " +
-        std::to_string(snapshot.optimizer) +
-        ". Build the table as it was when the snapshot was made.");
-  }
-  const auto limit = static_cast<int32_t>(options_.feature_seeds.size());
-  for (const int32_t feature : features) {
-    if (feature < 0 || feature >= limit) {
-      return Status::InvalidArgument(
-          "`features` must lie in [0, " + std::to_string(limit) +
-          "). Received: " + std::to_string(feature) + ".");
-    }
-  }
-  return Status::Ok();
-}
-
-Status EmbeddingStore::Restore(const std::string& directory,
-                               const std::vector<int32_t>& features,
-                               const std::vector<uint64_t>& seeds,
-                               Executor* executor) {
-  FileSystem* const files = options_.ssd.files;
-  Snapshot snapshot;
-  Status status = ReadManifest(files, directory, &snapshot);
-  if (status.ok()) status = CheckSnapshot(directory, snapshot, features);
-  std::vector<char> admission;
-  if (status.ok() && admission_ != nullptr && snapshot.admission_bytes > 0) {
-    status = ReadAdmission(files, directory, snapshot, &admission);
-  }
-  if (!status.ok()) return status;
-  std::lock_guard<std::mutex> save_lock(save_mutex_);
-  AbandonSave();
-  std::lock_guard<std::mutex> step_lock(step_mutex_);
-  status = CheckFits(snapshot.num_rows());
-  if (status.ok() && ssd_ != nullptr) status = ssd_->error();
-  if (!status.ok()) return status;
-  if (!seeds.empty() && seeds.size() != options_.feature_seeds.size()) {
-    return Status::InvalidArgument(
-        "`seeds` must be one per feature: " +
-        std::to_string(options_.feature_seeds.size()) +
-        ". Received: " + std::to_string(seeds.size()) + ".");
-  }
-  Clear(snapshot.step, executor);
-  {
-    const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
-    std::copy(seeds.begin(), seeds.end(), options_.feature_seeds.begin());
-  }
-
-  const int64_t num_floats = layout_.num_floats();
-  std::vector<int64_t> ids, last_steps, counts;
-  std::vector<int32_t> row_features;
-  std::vector<float> floats;
-  const auto import = [&] {
-    const RowArrays rows = {ids.data(), row_features.data(), floats.data(),
-                            last_steps.data(), counts.data()};
-    Status imported =
-        ImportSome(0, static_cast<int64_t>(ids.size()), rows, executor);
-    ids.clear();
-    row_features.clear();
-    floats.clear();
-    last_steps.clear();
-    counts.clear();
-    return imported;
-  };
-  const auto take = [&](std::byte* rows, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) {
-      std::byte* row = rows + i * layout_.row_bytes();
-      const RowHeader& header = *RowLayout::Header(row);
-      if (header.feature >= features.size()) {
-        return Status::InvalidArgument(
-            "The snapshot '" + directory + "' has a row of feature " +
-            std::to_string(header.feature) + ". Received: `features` for " +
-            std::to_string(features.size()) + " features.");
-      }
-      ids.push_back(header.id);
-      row_features.push_back(features[header.feature]);
-      last_steps.push_back(header.last_step);
-      counts.push_back(header.count);
-      const float* values = RowLayout::Weights(row);
-      floats.insert(floats.end(), values, values + num_floats);
-    }
-    return static_cast<int64_t>(ids.size()) < kRestoreRows ? Status::Ok()
-                                                           : import();
-  };
-  for (const SnapshotSegment& segment : snapshot.segments) {
-    if (!status.ok()) break;
-    status = ReadSegment(files, directory, snapshot, segment, take);
-  }
-  if (status.ok()) status = import();
-  if (status.ok() && !admission.empty()) {
-    const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
-    status =
-        admission_->Load(directory + "/" + kAdmissionName, admission, features);
-  }
-  if (!status.ok()) Clear(0, executor);
-  return status;
 }
 
 }  // namespace tfctr

@@ -45,6 +45,15 @@ inline uint32_t IndexTag(uint64_t hash, int shard_bits) {
   return static_cast<uint32_t>(hash >> (32 - shard_bits));
 }
 
+// The rank that owns the key (feature, id): a pure function of both, in
+// [0, num_owners). Its salt is not that of any store, or the keys of one rank
+// would all fall into a few shards of its store.
+inline int32_t OwnerOf(uint32_t feature, int64_t id, int64_t num_owners) {
+  constexpr uint64_t kOwnerSalt = 0x3c6ef372fe94f82bULL;
+  const uint64_t hash = HashKey(kOwnerSalt, feature, id) >> 32;
+  return static_cast<int32_t>((hash * static_cast<uint64_t>(num_owners)) >> 32);
+}
+
 }  // namespace tfctr
 
 #endif  // TFCTR_OPS_CC_STORE_HASH_H_

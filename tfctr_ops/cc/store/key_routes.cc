@@ -4,10 +4,12 @@
 #include <limits>
 #include <string>
 
+#include "tfctr_ops/cc/store/hash.h"
+
 namespace tfctr {
 namespace {
 
-constexpr uint64_t kShardSalt = 0xbb67ae8584caa73bULL;
+constexpr uint64_t kShardSalt = 0xa54ff53a5f1d36f1ULL;
 constexpr int kMaxShardBits = 6;
 // The table of counts has a cell for each shard, owner and feature.
 constexpr int64_t kMaxCells = int64_t{1} << 20;

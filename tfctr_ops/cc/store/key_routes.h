@@ -9,19 +9,9 @@
 
 #include "tfctr_ops/cc/store/batch.h"
 #include "tfctr_ops/cc/store/executor.h"
-#include "tfctr_ops/cc/store/hash.h"
 #include "tfctr_ops/cc/store/status.h"
 
 namespace tfctr {
-
-// The rank that owns the key (feature, id): a pure function of both, in
-// [0, num_owners). Its salt is not that of any store, or the keys of one rank
-// would all fall into a few shards of its store.
-inline int32_t OwnerOf(uint32_t feature, int64_t id, int64_t num_owners) {
-  constexpr uint64_t kOwnerSalt = 0x6a09e667f3bcc909ULL;
-  const uint64_t hash = HashKey(kOwnerSalt, feature, id) >> 32;
-  return static_cast<int32_t>((hash * static_cast<uint64_t>(num_owners)) >> 32);
-}
 
 class KeyRoutes {
  public:

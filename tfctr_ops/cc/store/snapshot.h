@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tfctr_ops/cc/store/file_system.h"
+#include "tfctr_ops/cc/store/hash.h"
 #include "tfctr_ops/cc/store/segment_format.h"
 #include "tfctr_ops/cc/store/status.h"
 
@@ -46,6 +47,29 @@ struct Snapshot {
     int64_t rows = 0;
     for (const SnapshotSegment& segment : segments) rows += segment.num_live;
     return rows;
+  }
+};
+
+// What a snapshot took.
+struct SaveReport {
+  int64_t rows;          // In the snapshot.
+  int64_t rows_written;  // Of these, the others being there already.
+  int64_t bytes;         // Of its files.
+  int64_t linked_bytes;  // Of these, shared with other snapshots or the store.
+};
+
+// What to restore: the snapshots of one moment that a table was saved in, one
+// by each rank that had a share of it, and which of their keys.
+struct RestoreRequest {
+  std::vector<std::string> directories;
+  std::vector<int32_t> features;  // Feature f of them becomes features[f].
+  std::vector<uint64_t> seeds;    // Of the features from now on, unless empty.
+  // Keys of other owners are left out; see OwnerOf.
+  int32_t owner = 0;
+  int32_t num_owners = 1;
+
+  bool Takes(uint32_t feature, int64_t id) const {
+    return num_owners == 1 || OwnerOf(feature, id, num_owners) == owner;
   }
 };
 
