@@ -44,7 +44,7 @@ PARTS = {
     ),
     "study": ("config", "training"),
     # Its workers measure whole models.
-    "bench": ("data", "feature", "models"),
+    "bench": ("data", "distributed", "feature", "models", "optimizers"),
     "cli": (
         "bench",
         "checkpoint",

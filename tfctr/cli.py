@@ -8,7 +8,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-BENCHES = ("step", "scale", "grow", "fit", "ssd", "snapshot", "policy")
+BENCHES = ("step", "scale", "grow", "fit", "ssd", "snapshot", "policy", "horovod")
 # Those that write gigabytes to a disk.
 DISK_BENCHES = ("ssd", "snapshot")
 

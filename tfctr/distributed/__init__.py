@@ -2,6 +2,7 @@
 
 from tfctr.distributed.engine import init, is_main, local_rank, rank, size
 from tfctr.distributed.replicated_storage import ReplicatedStorage
+from tfctr.distributed.saving import save_model
 from tfctr.distributed.sharded_storage import ShardedStorage
 
 __all__ = [
@@ -11,5 +12,6 @@ __all__ = [
     "is_main",
     "local_rank",
     "rank",
+    "save_model",
     "size",
 ]

@@ -140,6 +140,7 @@ class ShardedTable(Table):
         self._scale = scale
         self._wire_dtype = wire_dtype
         self._name = "table." + re.sub(r"\W", "_", config.name)
+        self._gathered: Rows | None = None
 
     def lookup(
         self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor
@@ -192,11 +193,40 @@ class ShardedTable(Table):
         return self._own.export(batch_size)
 
     def save_rows(self) -> Rows:
+        if self._gathered is not None:
+            return self._gathered
         raise ValueError(
             f"Table '{self._config.name}' is sharded over {engine.size()} ranks, and "
-            "Keras saves on one. Save with tfctr.callbacks.Checkpoint; to have one "
-            "file, resume its checkpoint in a single process, and save there."
+            "Keras saves on one. Save with tfctr.callbacks.Checkpoint, or on all ranks "
+            "with tfctr.distributed.save_model(model, path)."
         )
+
+    def gather_rows(self) -> None:
+        """Brings the rows of all ranks to rank 0, for `save_rows`. Collective.
+
+        Raises:
+            ValueError: If the table has an admission, whose counts stay where they are.
+        """
+        if self._config.admission is not None:
+            raise ValueError(
+                f"Table '{self._config.name}' has an admission, whose counts are on "
+                f"{engine.size()} ranks. Received: a model to be saved in one file. "
+                "Save with tfctr.callbacks.Checkpoint, which keeps them."
+            )
+        rows = self._own.save_rows()
+        name = f"{self._name}.saved"
+        # All to rank 0: the others have no use for them.
+        count = tf.shape(rows.ids)[0]
+        sizes = tf.concat([[count], tf.zeros(engine.size() - 1, tf.int32)], 0)
+        columns = [
+            engine.all_to_all(column, sizes, f"{name}.{field}")[0]
+            for field, column in zip(Rows._fields, rows, strict=True)
+        ]
+        self._gathered = Rows(*columns)
+
+    def forget_gathered(self) -> None:
+        """Gives back the memory of `gather_rows`."""
+        self._gathered = None
 
     def restore_rows(self, rows: Rows, step: int) -> None:
         owned = self._is_own(rows.ids, rows.features)

@@ -1,0 +1,220 @@
+"""Checkpoints of several ranks: as many ranks resume them, or more, or fewer."""
+
+import json
+import os
+import pathlib
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_layers import DynamicEmbedding, TableConfig, TieredStorage
+from keras_layers.dynamic_embedding import layers_of
+from tfctr import distributed
+from tfctr.callbacks import Checkpoint, StepLosses
+from tfctr.distributed import engine
+
+BATCH, BATCHES, EPOCHS = 24, 12, 2
+SAVED_AT = 7
+
+
+def make_model(storage):
+    keras.utils.set_random_seed(1)
+    inner = TieredStorage() if storage == "ram" else TieredStorage("8KB", storage)
+    table = TableConfig("ads", 4, keras.optimizers.Adam(0.05), seed=3)
+    inputs = keras.Input((3,), dtype="int64")
+    embedded = DynamicEmbedding(
+        table, storage=distributed.ShardedStorage(inner), name="ads"
+    )(inputs)
+    hidden = keras.layers.Dense(8, "relu")(keras.layers.Flatten()(embedded))
+    model = keras.Model(inputs, keras.layers.Dense(1, "sigmoid")(hidden))
+    model.compile(
+        distributed.DistributedOptimizer(keras.optimizers.Adam(0.01)),
+        "binary_crossentropy",
+    )
+    return model
+
+
+def make_dataset():
+    rng = np.random.default_rng(0)
+    size = BATCH * BATCHES - 11  # The last batch is uneven.
+    ids = (rng.pareto(1.0, (size, 3)) * 5).astype(np.int64)
+    labels = (rng.random((size, 1)) < 0.5).astype(np.float32)
+    data = tf.data.Dataset.from_tensor_slices((ids, labels)).batch(BATCH)
+    return distributed.shard(data)
+
+
+class DieAt(keras.callbacks.Callback):
+    """Ends one rank in the middle of a step, as the system would."""
+
+    def __init__(self, step, rank):
+        super().__init__()
+        self.left = step
+        self.is_it = distributed.rank() == rank
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if self.left == 0 and self.is_it:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train(directory, storage="ram", epochs=EPOCHS, every=SAVED_AT, dies_at=None):
+    """Trains, or goes on; what this rank has seen from there."""
+    model = make_model(storage)
+    checkpoint = Checkpoint(directory, every=every, keep=99)
+    losses = StepLosses()
+    dataset, initial_epoch = checkpoint.resume(model, make_dataset())
+    first = checkpoint.step
+    callbacks = [distributed.BroadcastCallback(), losses, checkpoint]
+    if dies_at is not None:
+        callbacks.append(DieAt(dies_at, distributed.size() - 1))
+    model.fit(
+        dataset,
+        initial_epoch=initial_epoch,
+        epochs=epochs,
+        callbacks=callbacks,
+        verbose=0,
+    )
+    [layer] = layers_of(model)
+    return {"first": first, "losses": losses.losses, **state_of(model, layer)}
+
+
+def state_of(model, layer):
+    rows = {
+        f"{name}:{id_}": vector.tolist()
+        for name, ids, vectors in layer.export(1000)
+        for id_, vector in zip(ids.tolist(), vectors, strict=True)
+    }
+    dense = [
+        keras.ops.convert_to_numpy(weight).tolist()
+        for weight in model.trainable_variables
+    ]
+    return {"rows": rows, "dense": dense}
+
+
+def resume_all(directories):
+    """Resumes each checkpoint, trains to the end, and writes none."""
+    found = {}
+    for name, directory in directories.items():
+        model = make_model("ram")
+        checkpoint = Checkpoint(directory)
+        dataset, initial_epoch = checkpoint.resume(model, make_dataset())
+        [layer] = layers_of(model)
+        rows = state_of(model, layer)["rows"]
+        losses = StepLosses()
+        # Without the checkpoint in `fit`: several resume the same one.
+        length = BATCHES - checkpoint.step
+        model.fit(dataset.take(length), epochs=1, callbacks=[losses], verbose=0)
+        model.fit(make_dataset(), epochs=1, callbacks=[losses], verbose=0)
+        found[name] = {
+            "first": checkpoint.step,
+            "rows": rows,
+            "losses": losses.losses,
+        }
+    return found
+
+
+def mean(of_ranks):
+    """The losses of the global batches: the mean of the ranks' weighted ones."""
+    return np.mean([one["losses"] for one in of_ranks], axis=0)
+
+
+def union(of_ranks):
+    together = {}
+    for one in of_ranks:
+        assert not together.keys() & one["rows"].keys()
+        together |= one["rows"]
+    return together
+
+
+def assert_equal_rows(rows, expected, tolerance):
+    assert rows.keys() == expected.keys()
+    for key, vector in rows.items():
+        np.testing.assert_allclose(vector, expected[key], tolerance, tolerance)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """One process, from begin to end, with its checkpoint of step `SAVED_AT`."""
+    directory = tmp_path_factory.mktemp("alone")
+    result = train(str(directory))
+    keep_first(directory)
+    return directory, result
+
+
+def keep_first(directory):
+    steps = sorted(pathlib.Path(directory).glob("step-*"))
+    assert [int(path.name[5:]) for path in steps][0] == SAVED_AT
+    for path in steps[1:]:
+        for file in sorted(path.rglob("*"), reverse=True):
+            file.rmdir() if file.is_dir() else file.unlink()
+        path.rmdir()
+
+
+@pytest.fixture(scope="module")
+def saved(run_ranks, tmp_path_factory, alone):
+    """Of each number of ranks: where its checkpoint is."""
+    directories = {"1": str(alone[0])}
+    for ranks in (2, 3):
+        directory = tmp_path_factory.mktemp("saved")
+        storage = str(tmp_path_factory.mktemp("ssd")) if ranks == 2 else "ram"
+        of_ranks = run_ranks(ranks, __file__, "train", str(directory), storage)
+        np.testing.assert_allclose(mean(of_ranks), alone[1]["losses"], 1e-4)
+        assert_equal_rows(union(of_ranks), alone[1]["rows"], 1e-3)
+        keep_first(directory)
+        directories[str(ranks)] = str(directory)
+    return directories
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_any_number_of_ranks_resumes_any_other(run_ranks, saved, alone, ranks):
+    if ranks == 1:
+        found = [resume_all(saved)]
+    else:
+        found = run_ranks(ranks, __file__, "resume_all", saved)
+    expected = alone[1]["losses"][SAVED_AT:]
+    rows = [union([one[name] for one in found]) for name in saved]
+    for name, restored in zip(saved, rows, strict=True):
+        of_ranks = [one[name] for one in found]
+        assert {one["first"] for one in of_ranks} == {SAVED_AT}
+        np.testing.assert_allclose(mean(of_ranks), expected, 1e-4)
+        assert_equal_rows(restored, rows[0], 1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+def test_a_job_that_lost_a_rank_goes_on_from_its_last_checkpoint(
+    run_ranks, tmp_path, alone
+):
+    arguments = (str(tmp_path), "ram", EPOCHS, 5)
+    output = run_ranks(2, __file__, "train", *arguments, 13, fails=True)
+    assert "exit code" in output.lower() or "signal" in output.lower()
+    of_ranks = run_ranks(2, __file__, "train", *arguments)
+    first = of_ranks[0]["first"]
+    assert first in (5, 10)  # The newest may not have been complete.
+    np.testing.assert_allclose(mean(of_ranks), alone[1]["losses"][first:], 1e-4)
+    assert_equal_rows(union(of_ranks), alone[1]["rows"], 1e-3)
+    assert not list(tmp_path.glob("*.draft"))
+
+
+@pytest.mark.multiprocess
+def test_a_checkpoint_says_how_many_ranks_saved_it(saved):
+    state = json.loads(
+        next(pathlib.Path(saved["3"]).glob("step-*/state.json")).read_text()
+    )
+    assert len(state["random"]) == len(state["tables"]) == 3
+    parts = sorted(
+        path.parent.name for path in pathlib.Path(saved["3"]).rglob("MANIFEST")
+    )
+    assert parts == [f"part-{rank:05d}-of-00003" for rank in range(3)]
+
+
+def test_a_rank_that_does_not_see_the_directory_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "gather_objects", lambda value, name: ["/nowhere/a"])
+    checkpoint = Checkpoint(tmp_path)
+    with pytest.raises(ValueError, match="rank 0, which does not see '/nowhere/a'"):
+        checkpoint._make_draft(3)
