@@ -228,6 +228,11 @@ class DynamicEmbedding(keras.layers.Layer):
         """The live tables, by the name of the first `TableConfig` of each."""
         return {group.config.name: group.table for group in self._groups}
 
+    @property
+    def seeds(self) -> dict[str, int]:
+        """The seed of each `TableConfig`, by its name: of it, the first rows follow."""
+        return dict(self._seeds)
+
     def size(self) -> int:
         """Returns how many keys were trained or written, over all tables."""
         return sum(group.table.size() for group in self._groups)
@@ -475,3 +480,8 @@ def layers_of(model: keras.Model) -> list[DynamicEmbedding]:
     variables = {id(variable) for variable in model.variables}
     found = [layer for layer in _built if id(layer.anchor) in variables]
     return sorted(found, key=lambda layer: layer.name)
+
+
+def is_anchor(variable: Any) -> bool:
+    """Returns whether a variable is the one by which some layer's rows are moved."""
+    return any(layer.anchor is variable for layer in _built)

@@ -165,12 +165,10 @@ class Table(abc.ABC):
 
 
 class Storage(abc.ABC):
-    """Says where the rows of tables live. Immutable, and may be shared and copied.
+    """Says where the rows of tables live. Immutable, and may be shared and copied."""
 
-    `spans_ranks`: whether a table is one for all processes that train together.
-    """
-
-    spans_ranks = False
+    # Whether all ranks of a job train the same rows.
+    spans_ranks: bool = False
 
     @abc.abstractmethod
     def open(self, config: TableConfig, feature_seeds: Sequence[int]) -> Table:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_layers.dynamic_embedding import DynamicEmbedding, layers_of
+from tfctr import distributed
 
 # So many skipped updates in a row are no accident.
 _SKIPS_IN_A_ROW = 10
@@ -24,11 +25,13 @@ class TrainingGuard(keras.callbacks.Callback):
     the tables must not skip update after update. It looks at the weights when training
     begins, after an update was skipped, and at the end of each epoch.
 
-    All tfctr callbacks do this. Models without tables are left alone.
+    All tfctr callbacks do this. Models without tables are left alone, except that on
+    several ranks no model may have an optimizer, or a table, that knows its own only.
 
     Raises:
         ValueError: If the optimizer has such a setting, a dense weight is NaN or
-            infinite, or a table skips ten updates in a row.
+            infinite, a table skips ten updates in a row, or the ranks would train
+            apart.
 
     Example:
 
@@ -56,11 +59,13 @@ class TrainingGuard(keras.callbacks.Callback):
             # Its tables do not show yet, and after the first step it is too late.
             owner = f"Model '{self.model.name}', not built yet, may have tables and"
             check_optimizer(self.model.optimizer, owner)
+        check_ranks(self.model)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._is_late:
             self._is_late = False
             self._layers = layers_of(self.model)
+            check_ranks(self.model)
         if self._has_new_skips():
             check_dense_weights(self.model)
             self._check_skips()
@@ -152,8 +157,34 @@ def check_optimizer(optimizer: Any, owner: str) -> None:
             "Horovod's DistributedOptimizer averages nothing under Keras 3: every rank "
             "would train a model of its own. Received: "
             f"{type(optimizer).__module__}.{type(optimizer).__name__}. Compile with "
-            "the plain Keras optimizer."
+            "tfctr.distributed.DistributedOptimizer(...) of the plain Keras optimizer."
         )
+
+
+def check_ranks(model: keras.Model) -> None:
+    """Raises `ValueError` if each of several ranks would train a model of its own.
+
+    Args:
+        model: Keras model.
+    """
+    if distributed.size() == 1:
+        return
+    optimizer = model.optimizer
+    if not distributed.is_distributed(optimizer) and not hasattr(optimizer, "merge"):
+        raise ValueError(
+            f"{distributed.size()} ranks must train one model. Received: "
+            f"{type(optimizer).__name__}, an optimizer that knows its own rank only. "
+            "Compile with tfctr.distributed.DistributedOptimizer(optimizer)."
+        )
+    for layer in layers_of(model):
+        if not layer.storage.spans_ranks:
+            raise ValueError(
+                f"{distributed.size()} ranks must train one set of rows. Received: "
+                f"layer '{layer.name}' with {type(layer.storage).__name__}, which "
+                "knows its own rank only. Make it with "
+                "storage=tfctr.distributed.ShardedStorage(...), or "
+                "ReplicatedStorage(...), around that storage."
+            )
 
 
 def check_callbacks(callbacks: Iterable[Any], model: keras.Model) -> None:

@@ -24,7 +24,7 @@ def save_model(model: keras.Model, path: str | os.PathLike[str]) -> None:
 
     Example:
 
-    >>> import tempfile
+    >>> import os, tempfile
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     >>> with tempfile.TemporaryDirectory() as directory:
     ...     save_model(model, f"{directory}/model.keras")

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig
-from tfctr.callbacks import Throughput, TrainingGuard, check_callbacks
+from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig, TieredStorage
+from tfctr.callbacks import Throughput, TrainingGuard, check_callbacks, training_guard
+from tfctr.distributed import DistributedOptimizer
 
 SGD = keras.optimizers.SGD
 
@@ -106,7 +107,7 @@ REFUSED = {
         horovod_optimizer,
         "Horovod's DistributedOptimizer averages nothing under Keras 3: every rank "
         "would train a model of its own. Received: horovod._keras.SGD. Compile with "
-        "the plain Keras optimizer.",
+        "tfctr.distributed.DistributedOptimizer(...) of the plain Keras optimizer.",
     ),
 }
 
@@ -143,6 +144,43 @@ def test_models_without_tables_may_do_as_they_like(kind):
     guard = TrainingGuard()
     guard.set_model(model)
     guard.on_train_begin()
+
+
+# Several ranks; what the ranks of a job are told is in distributed/optimizer_test.py.
+
+
+class EverywhereStorage(TieredStorage):
+    """Stands for a storage whose rows all ranks train."""
+
+    spans_ranks = True
+
+
+class MergingOptimizer(SGD):
+    """Stands for an optimizer that merges the weights of the ranks itself."""
+
+    def merge(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    "make_optimizer", [lambda: DistributedOptimizer(SGD(0.1)), MergingOptimizer]
+)
+def test_ranks_that_train_one_model_may_train(monkeypatch, make_optimizer):
+    monkeypatch.setattr(training_guard.distributed, "size", lambda: 2)
+    layer = embedding()
+    layer.storage = EverywhereStorage()
+    fit(model_around(layer), make_optimizer(), TrainingGuard())
+    fit(plain_model(), make_optimizer(), TrainingGuard())
+
+
+def test_ranks_that_train_apart_may_not(monkeypatch):
+    monkeypatch.setattr(training_guard.distributed, "size", lambda: 2)
+    for model in (plain_model(), model_around(embedding()), Late()):
+        with pytest.raises(ValueError, match="2 ranks must train one model. Received:"):
+            fit(model, SGD(0.1), TrainingGuard())
+    for model in (model_around(embedding()), Late()):
+        with pytest.raises(ValueError, match="2 ranks must train one set of rows."):
+            fit(model, DistributedOptimizer(SGD(0.1)), TrainingGuard())
 
 
 # What goes wrong during training.
