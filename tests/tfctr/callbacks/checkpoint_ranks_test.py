@@ -75,6 +75,7 @@ def train(directory, storage="ram", epochs=EPOCHS, every=SAVED_AT, dies_at=None)
         initial_epoch=initial_epoch,
         epochs=epochs,
         callbacks=callbacks,
+        shuffle=False,
         verbose=0,
     )
     [layer] = layers_of(model)
@@ -100,14 +101,13 @@ def resume_all(directories):
     for name, directory in directories.items():
         model = make_model("ram")
         checkpoint = Checkpoint(directory)
-        dataset, initial_epoch = checkpoint.resume(model, make_dataset())
+        checkpoint.resume(model, make_dataset())
         [layer] = layers_of(model)
         rows = state_of(model, layer)["rows"]
         losses = StepLosses()
-        # Without the checkpoint in `fit`: several resume the same one.
-        length = BATCHES - checkpoint.step
-        model.fit(dataset.take(length), epochs=1, callbacks=[losses], verbose=0)
-        model.fit(make_dataset(), epochs=1, callbacks=[losses], verbose=0)
+        # Without the checkpoint in `fit`: several jobs resume the same one.
+        for part in (make_dataset().skip(checkpoint.step), make_dataset()):
+            model.fit(part, callbacks=[losses], shuffle=False, verbose=0)
         found[name] = {
             "first": checkpoint.step,
             "rows": rows,
