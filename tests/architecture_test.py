@@ -49,6 +49,7 @@ PARTS = {
         "bench",
         "checkpoint",
         "config",
+        "distributed",
         "export",
         "study",
         "topology",

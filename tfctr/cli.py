@@ -79,19 +79,22 @@ def _parser() -> argparse.ArgumentParser:
 
 def _train(options: argparse.Namespace) -> int:
     # Imported here, so that `--help` does not wait for TensorFlow.
-    from tfctr import training
+    from tfctr import distributed, training
     from tfctr.config import TrainConfig
 
     config = TrainConfig.load(options.config, options.overrides)
     _check_json(options.json)
     model, result = training.train(config)
+    is_main = distributed.is_main()
+    if is_main:
+        print(training.report(result), flush=True)
     # Neither of them is lost where the other cannot be written.
-    print(training.report(result), flush=True)
     try:
-        _write_json(options.json, result)
+        _write_json(options.json if is_main else None, result)
     finally:
         path = training.save(model, config)
-    print(f"  {'model':<14}{path}")
+    if is_main:
+        print(f"  {'model':<14}{path}")
     return 0
 
 

@@ -5,7 +5,7 @@ import os
 import pathlib
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -14,9 +14,11 @@ import numpy.typing as npt
 
 from keras_layers import DynamicEmbedding, TieredStorage
 from keras_layers.storage.byte_size import format_bytes, parse_bytes
+from tfctr import distributed
 from tfctr.callbacks import Throughput, check_callbacks
 from tfctr.config import TablesConfig, TrainConfig
 from tfctr.data import ClickLog, MovieLens, Position, SyntheticClickLog
+from tfctr.distributed import engine
 from tfctr.metrics import auc, log_loss
 from tfctr.models import DeepFM, DynamicTables, FeatureVectors, StaticTables
 from tfctr.models.feature_vectors import StaticEmbedding
@@ -37,13 +39,17 @@ _EVALUATION_BATCH = 8192
 def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
     """Trains, and evaluates on the whole test split. `save` keeps the model.
 
+    Under `horovodrun`, all ranks train one model: each takes its part of every batch,
+    dynamic tables are sharded, and every rank returns the result of all.
+
     Args:
         config: `TrainConfig`.
 
     Returns:
         The model, and a JSON-able dict: `auc`, `log_loss`, `examples_per_second`,
         `rows`, `best_auc` and `best_log_loss` where the teacher is known,
-        `table_bytes`, `tables`, `peak_memory_bytes` and the `config`.
+        `table_bytes`, `tables`, `peak_memory_bytes`, `ranks` and the `config`. What is
+        counted or in memory is that of all ranks together.
 
     Raises:
         ValueError: If the config asks for what does not exist, the test split is too
@@ -52,13 +58,16 @@ def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
         tf.errors.OpError: If a table cannot take a step, for example since its budget
             is used up.
     """
+    distributed.init()
     _make_directory(config)
     keras.utils.set_random_seed(config.run.seed)
     log = open_log(config)
     _check_test_split(log)
     model = build_model(config, log.features, log)
     model.compile(
-        keras.optimizers.Adam(config.run.learning_rate),
+        distributed.DistributedOptimizer(
+            keras.optimizers.Adam(config.run.learning_rate)
+        ),
         "binary_crossentropy",
         metrics=[keras.metrics.AUC(name="auc")],
         steps_per_execution=config.run.steps_per_execution,
@@ -74,7 +83,8 @@ def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
         "examples_per_second": throughput.examples_per_second,
         **_best_reachable(log),
         **_table_counts(model),
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_memory_bytes": _peak_memory(),
+        "ranks": distributed.size(),
         "config": config.to_dict(),
     }
     return model, result
@@ -83,7 +93,8 @@ def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
 def save(model: keras.Model, config: TrainConfig) -> pathlib.Path:
     """Saves model and config in `run.directory`, and returns the path of the model.
 
-    What an earlier run saved there stays whole until the new file is.
+    What an earlier run saved there stays whole until the new file is. All ranks must
+    call it.
 
     Raises:
         ValueError: If the tables are larger than what their layer may save.
@@ -91,7 +102,9 @@ def save(model: keras.Model, config: TrainConfig) -> pathlib.Path:
     """
     directory = pathlib.Path(config.run.directory)
     text = json.dumps(config.to_dict(), indent=2)
-    _replace(directory / "model.keras", model.save)
+    _replace(
+        directory / "model.keras", lambda path: distributed.save_model(model, path)
+    )
     _replace(directory / "config.json", lambda path: path.write_text(text))
     return directory / "model.keras"
 
@@ -144,12 +157,23 @@ def build_model(config: TrainConfig, features: Any, log: ClickLog) -> keras.Mode
 def predict_split(
     model: keras.Model, log: ClickLog, split: str
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Returns labels and predicted probabilities of a whole split, each `(n,)`."""
+    """Returns labels and predicted probabilities of a whole split, each `(n,)`.
+
+    The ranks share the examples out, and each returns those of all.
+    """
     labels, probabilities = [], []
-    for inputs, label in log.batches(split, _EVALUATION_BATCH):
-        labels.append(label.numpy())
-        probabilities.append(model.predict_on_batch(inputs)[:, 0])
-    return np.concatenate(labels), np.concatenate(probabilities)
+    batches = log.batches(split, _EVALUATION_BATCH)
+    for batch in distributed.shard(batches, training=False):
+        inputs, label, weights = keras.utils.unpack_x_y_sample_weight(batch)
+        probability = model.predict_on_batch(inputs)[:, 0]
+        # An example of weight 0 is another rank's.
+        own = np.ones(len(label), bool) if weights is None else weights.numpy() > 0
+        labels.append(label.numpy()[own])
+        probabilities.append(probability[own])
+    return (
+        engine.all_gather(np.concatenate(labels), "predicted.labels"),
+        engine.all_gather(np.concatenate(probabilities), "predicted.probabilities"),
+    )
 
 
 def report(result: dict[str, Any]) -> str:
@@ -215,14 +239,25 @@ def _fit_epoch(
         on_epoch_end=lambda epoch, logs: setattr(model, "stop_training", True)
     )
     model.fit(
-        batches.prefetch(2),
+        distributed.shard(batches).prefetch(2),
         initial_epoch=epoch,
         epochs=config.run.epochs,
         shuffle=False,  # The log shuffles by itself, and can resume.
-        callbacks=[throughput, stop],
-        # A bar for people, a line per epoch for files.
-        verbose=1 if sys.stdout.isatty() else 2,
+        callbacks=[
+            distributed.BroadcastCallback(),
+            distributed.MetricAverage(),
+            throughput,
+            stop,
+        ],
+        verbose=_verbosity(),
     )
+
+
+def _verbosity() -> int:
+    """Of Keras: a bar for people, a line per epoch for files, and one rank tells."""
+    if not distributed.is_main():
+        return 0
+    return 1 if sys.stdout.isatty() else 2
 
 
 def _dynamic_tables(config: TablesConfig) -> DynamicTables:
@@ -244,7 +279,9 @@ def _dynamic_tables(config: TablesConfig) -> DynamicTables:
         eviction_policy=config.eviction_policy or None,
     )
     optimizer = _OPTIMIZERS[config.optimizer](learning_rate=config.learning_rate)
-    return DynamicTables(optimizer, storage)
+    if distributed.size() == 1:
+        return DynamicTables(optimizer, storage)
+    return DynamicTables(optimizer, distributed.ShardedStorage(storage))
 
 
 def _best_reachable(log: ClickLog) -> dict[str, float]:
@@ -259,28 +296,47 @@ def _best_reachable(log: ClickLog) -> dict[str, float]:
 
 
 def _table_counts(model: keras.Model) -> dict[str, Any]:
-    tables = {
+    own = {
         f"{layer.name}/{name}": stats
         for layer in model.layers
         if isinstance(layer, DynamicEmbedding)
         for name, stats in layer.stats().items()
     }
+    of_ranks = engine.gather_objects(own, "result.tables")
+    tables = {name: _sum_stats([stats[name] for stats in of_ranks]) for name in own}
     static = [layer for layer in model.layers if isinstance(layer, StaticEmbedding)]
     static_bytes = sum(4 * layer.count_params() for layer in static)
     return {
         "rows": sum(layer.num_rows for layer in static)
         + sum(stats["known_rows"] for stats in tables.values()),
-        "table_bytes": static_bytes
+        "table_bytes": static_bytes * distributed.size()
         + sum(stats["memory_bytes"] for stats in tables.values()),
         "tables": tables,
     }
 
 
+def _sum_stats(of_ranks: Sequence[dict[str, int]]) -> dict[str, int]:
+    """The counts of a table's shards together; some are the same on all ranks."""
+    first = of_ranks[0]
+    totals = {name: sum(stats[name] for stats in of_ranks) for name in first}
+    return {**totals, **{name: first[name] for name in ("step", "row_bytes")}}
+
+
+def _peak_memory() -> int:
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return int(sum(engine.gather_objects(own, "result.memory")))
+
+
 def _replace(path: pathlib.Path, write: Callable[[pathlib.Path], Any]) -> None:
-    """Writes a file beside `path`, and gives it that name once it is complete."""
+    """Writes a file beside `path`, and gives it that name once it is complete.
+
+    On rank 0; what `write` does on the others leaves no file.
+    """
     partial = path.with_name(f"partial.{path.name}")
     try:
         write(partial)
+        if not distributed.is_main():
+            return
         with partial.open("rb") as file:
             os.fsync(file.fileno())  # The name must not reach the disk before the file.
         os.replace(partial, path)
