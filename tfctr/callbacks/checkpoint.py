@@ -21,6 +21,7 @@ from tfctr.checkpoint import (
 )
 from tfctr.checkpoint.dense_state import collect
 from tfctr.distributed import engine
+from tfctr.optimizers import KStepAdam
 
 
 class Checkpoint(TrainingGuard):
@@ -248,6 +249,9 @@ class Checkpoint(TrainingGuard):
         self._finish_writing()
         if self._step == self._saved_step:
             return
+        if isinstance(self.model.optimizer, KStepAdam):
+            # What is saved is the model of all ranks, not of one.
+            self.model.optimizer.merge()
         step = self._step
         layers = layers_of(self.model)
         draft = self._make_draft(step)
@@ -292,7 +296,7 @@ class Checkpoint(TrainingGuard):
         try:
             written["tables"] = [layer.finish_snapshot() for layer in layers]
             # Ranks have equal weights, unless their optimizer merges them now and then.
-            if engine.is_main() or hasattr(self.model.optimizer, "merge"):
+            if engine.is_main() or isinstance(self.model.optimizer, KStepAdam):
                 write_dense(draft / dense_name(engine.rank()), dense)
         # Whatever it is, the training's own thread must tell it.
         except Exception as error:
