@@ -112,6 +112,9 @@ class RunConfig:
         learning_rate: Float. Of Adam on the dense weights.
         seed: Integer. Of weights, rows, dropout and the order of the examples.
         steps_per_execution: Integer. Batches in one call of the compiled step.
+        k_step: Integer. With several ranks, their dense weights are merged every so
+            many steps, see `KStepAdam`; 0: their gradients are averaged at each step.
+        merge: String. How `KStepAdam` merges.
         directory: String. Where the model is saved.
     """
 
@@ -120,12 +123,15 @@ class RunConfig:
     learning_rate: float = 0.001
     seed: int = 1
     steps_per_execution: int = 1
+    k_step: int = 0
+    merge: str = "frozen_denominator"
     directory: str = "runs/latest"
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "steps_per_execution"):
             value = getattr(self, name)
             _require(value >= 1, f"run.{name}", "a positive integer", value)
+        _require(self.k_step >= 0, "run.k_step", "0 or more", self.k_step)
         _require_rate("run.learning_rate", self.learning_rate)
         # What `keras.utils.set_random_seed` takes.
         _require(0 <= self.seed < 2**32, "run.seed", "from 0 to 2**32 - 1", self.seed)

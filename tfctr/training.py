@@ -15,14 +15,14 @@ import numpy.typing as npt
 from keras_layers import DynamicEmbedding, TieredStorage
 from keras_layers.storage.byte_size import format_bytes, parse_bytes
 from tfctr import distributed
-from tfctr.callbacks import Throughput, check_callbacks
-from tfctr.config import TablesConfig, TrainConfig
+from tfctr.callbacks import KStepMerge, Throughput, check_callbacks
+from tfctr.config import RunConfig, TablesConfig, TrainConfig
 from tfctr.data import ClickLog, MovieLens, Position, SyntheticClickLog
 from tfctr.distributed import engine
 from tfctr.metrics import auc, log_loss
 from tfctr.models import DeepFM, DynamicTables, FeatureVectors, StaticTables
 from tfctr.models.feature_vectors import StaticEmbedding
-from tfctr.optimizers import RowwiseAdagrad, RowwiseAdam
+from tfctr.optimizers import KStepAdam, RowwiseAdagrad, RowwiseAdam
 
 _OPTIMIZERS = {
     "sgd": keras.optimizers.SGD,
@@ -48,8 +48,9 @@ def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
     Returns:
         The model, and a JSON-able dict: `auc`, `log_loss`, `examples_per_second`,
         `rows`, `best_auc` and `best_log_loss` where the teacher is known,
-        `table_bytes`, `tables`, `peak_memory_bytes`, `ranks` and the `config`. What is
-        counted or in memory is that of all ranks together.
+        `table_bytes`, `tables`, `peak_memory_bytes`, `ranks` and the `config`, and with
+        `k_step` the `merges` and `merge_bytes` of `KStepAdam`. What is counted or in
+        memory is that of all ranks together.
 
     Raises:
         ValueError: If the config asks for what does not exist, the test split is too
@@ -65,9 +66,7 @@ def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
     _check_test_split(log)
     model = build_model(config, log.features, log)
     model.compile(
-        distributed.DistributedOptimizer(
-            keras.optimizers.Adam(config.run.learning_rate)
-        ),
+        _dense_optimizer(config.run),
         "binary_crossentropy",
         metrics=[keras.metrics.AUC(name="auc")],
         steps_per_execution=config.run.steps_per_execution,
@@ -85,6 +84,7 @@ def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
         **_table_counts(model),
         "peak_memory_bytes": _peak_memory(),
         "ranks": distributed.size(),
+        **_merges(model.optimizer),
         "config": config.to_dict(),
     }
     return model, result
@@ -105,7 +105,8 @@ def save(model: keras.Model, config: TrainConfig) -> pathlib.Path:
     _replace(
         directory / "model.keras", lambda path: distributed.save_model(model, path)
     )
-    _replace(directory / "config.json", lambda path: path.write_text(text))
+    if distributed.is_main():
+        _replace(directory / "config.json", lambda path: path.write_text(text))
     return directory / "model.keras"
 
 
@@ -246,6 +247,7 @@ def _fit_epoch(
         callbacks=[
             distributed.BroadcastCallback(),
             distributed.MetricAverage(),
+            *([KStepMerge()] if config.run.k_step else []),
             throughput,
             stop,
         ],
@@ -282,6 +284,19 @@ def _dynamic_tables(config: TablesConfig) -> DynamicTables:
     if distributed.size() == 1:
         return DynamicTables(optimizer, storage)
     return DynamicTables(optimizer, distributed.ShardedStorage(storage))
+
+
+def _dense_optimizer(config: RunConfig) -> keras.optimizers.Optimizer:
+    if config.k_step:
+        return KStepAdam(config.learning_rate, k=config.k_step, merge=config.merge)
+    return distributed.DistributedOptimizer(keras.optimizers.Adam(config.learning_rate))
+
+
+def _merges(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
+    """How often the ranks have merged their dense weights, and what a merge sends."""
+    if not isinstance(optimizer, KStepAdam):
+        return {}
+    return {"merges": optimizer.merges, "merge_bytes": optimizer.merge_bytes}
 
 
 def _best_reachable(log: ClickLog) -> dict[str, float]:
@@ -333,10 +348,11 @@ def _replace(path: pathlib.Path, write: Callable[[pathlib.Path], Any]) -> None:
     On rank 0; what `write` does on the others leaves no file.
     """
     partial = path.with_name(f"partial.{path.name}")
+    if not distributed.is_main():
+        write(partial)
+        return
     try:
         write(partial)
-        if not distributed.is_main():
-            return
         with partial.open("rb") as file:
             os.fsync(file.fileno())  # The name must not reach the disk before the file.
         os.replace(partial, path)

@@ -84,8 +84,10 @@ def test_the_result_is_json(small):
         "table_bytes",
         "tables",
         "peak_memory_bytes",
+        "ranks",
         "config",
     }
+    assert result["ranks"] == 1
 
 
 def test_the_model_is_better_than_chance_and_no_better_than_the_teacher(small):

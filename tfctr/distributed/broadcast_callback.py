@@ -86,7 +86,7 @@ def broadcast_model(model: keras.Model) -> None:
     of_tables = {id(variable) for layer in layers for variable in layer.variables}
     variables = [
         variable
-        for variable in [*model.variables, *optimizer.variables]
+        for variable in [*model.variables, *_shared_variables(optimizer)]
         if id(variable) not in of_tables
     ]
     facts = [
@@ -104,6 +104,16 @@ def broadcast_model(model: keras.Model) -> None:
         variable.assign(
             np.frombuffer(received.tobytes(), value.dtype).reshape(value.shape)
         )
+
+
+def _shared_variables(optimizer: Any) -> list[Any]:
+    """What the ranks' optimizers have in common.
+
+    One that merges the weights now and then has moments of its own on each rank, once
+    it has begun.
+    """
+    has_own = hasattr(optimizer, "merge") and int(optimizer.iterations) > 0
+    return [] if has_own else list(optimizer.variables)
 
 
 def _facts_of_tables(layers: list[DynamicEmbedding]) -> Iterator[str]:

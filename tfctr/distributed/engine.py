@@ -242,9 +242,9 @@ def _call(function: Callable[..., Any], key: str, *tensors: tf.Tensor) -> Any:
         for tensor in tensors
     )
     if (key, specs) not in _functions:
-        _functions[key, specs] = tf.function(
-            function, input_signature=specs, autograph=False
-        )
+        traced = tf.function(function, input_signature=specs, autograph=False)
+        # TensorFlow takes functions of one origin for one that is traced ever again.
+        _functions[key, specs] = traced.get_concrete_function()
     return _functions[key, specs](*tensors)
 
 
