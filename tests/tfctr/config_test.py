@@ -130,8 +130,8 @@ def test_unknown_sections_are_refused():
 def test_unknown_keys_are_refused_with_a_guess():
     message = (
         "The configuration has no 'run.epoch'. Known here: run.epochs, run.batch_size, "
-        "run.learning_rate, run.seed, run.steps_per_execution, run.directory. "
-        "Did you mean 'run.epochs'?"
+        "run.learning_rate, run.seed, run.steps_per_execution, run.k_step, "
+        "run.merge, run.directory. Did you mean 'run.epochs'?"
     )
     assert_refused(message, {"run": {"epoch": 3}})
     assert_refused(message, {}, "run.epoch=3")
@@ -173,6 +173,7 @@ def test_wrong_types_are_refused(name, value, expected):
         ("run.epochs=0", "a positive integer. Received: run.epochs=0."),
         ("run.batch_size=-1", "a positive integer. Received: run.batch_size=-1."),
         ("run.steps_per_execution=0", "Received: run.steps_per_execution=0."),
+        ("run.k_step=-1", "'run.k_step' must be 0 or more. Received: run.k_step=-1."),
         ("run.learning_rate=-0.1", "not negative. Received: run.learning_rate=-0.1."),
         ("run.learning_rate=nan", "finite number, not negative. Received: run.lear"),
         ("tables.learning_rate=inf", "Received: tables.learning_rate=inf."),
