@@ -20,6 +20,7 @@ DTYPES = {
     "counts": tf.int64,
     "step": tf.int64,
     "directory": tf.string,
+    "directories": tf.string,
     "metadata": tf.string,
     "scratch": tf.string,
     "seeds": tf.int64,
@@ -42,7 +43,7 @@ OPS = {
     "begin_save": (["directory", "scratch"], {}),
     "finish_save": (["metadata"], {}),
     "close": ([], {}),
-    "restore": (["directory", "features", "seeds"], {}),
+    "restore": (["directories", "features", "seeds"], {"num_owners": 2}),
 }
 UNKNOWN = None
 
@@ -72,7 +73,7 @@ GOOD = [
     ("stats", [], [[15]]),
     ("begin_save", [[], []], []),
     ("finish_save", [[]], [[4]]),
-    ("restore", [[], [3], [3]], []),
+    ("restore", [[2], [3], [3]], []),
     ("close", [], []),
 ]
 BAD = [
@@ -98,9 +99,9 @@ BAD = [
     ("begin_save", [[], [1]], "must be rank 0 but is rank 1"),
     ("begin_save", [[1], []], "must be rank 0 but is rank 1"),
     ("finish_save", [[1]], "must be rank 0 but is rank 1"),
-    ("restore", [[1], [3], [3]], "must be rank 0 but is rank 1"),
-    ("restore", [[], [], [3]], "must be rank 1 but is rank 0"),
-    ("restore", [[], [3], []], "must be rank 1 but is rank 0"),
+    ("restore", [[], [3], [3]], "must be rank 1 but is rank 0"),
+    ("restore", [[1], [], [3]], "must be rank 1 but is rank 0"),
+    ("restore", [[1], [3], []], "must be rank 1 but is rank 0"),
     ("import", [[5, 1], [5], [5, 9], [5], [5], []], "must be rank 1 but is rank 2"),
     ("import", [[5], [], [5, 9], [5], [5], []], "must be rank 1 but is rank 0"),
     ("import", [[5], [5], [5], [5], [5], []], "must be rank 2 but is rank 1"),
