@@ -52,7 +52,7 @@ def test_static_shapes_are_known():
 @pytest.mark.parametrize(
     "ids, features, message",
     [
-        ([1], [3], "`features` must lie in .0, 3.., or be -1"),
+        ([1], [3], "`features` must lie in .0, 3., or be -1"),
         ([1, 2, 3], [0, 1], "multiple of the number of features. Received: 3 ids, 2"),
         ([[1]], [0], "`ids` and `features` must have rank 1"),
     ],
