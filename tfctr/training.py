@@ -160,7 +160,7 @@ def predict_split(
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """Returns labels and predicted probabilities of a whole split, each `(n,)`.
 
-    The ranks share the examples out, and each returns those of all.
+    The ranks share the examples out, and each returns those of all, rank by rank.
     """
     labels, probabilities = [], []
     batches = log.batches(split, _EVALUATION_BATCH)
@@ -172,8 +172,10 @@ def predict_split(
         labels.append(label.numpy()[own])
         probabilities.append(probability[own])
     return (
-        engine.all_gather(np.concatenate(labels), "predicted.labels"),
-        engine.all_gather(np.concatenate(probabilities), "predicted.probabilities"),
+        np.asarray(engine.all_gather(np.concatenate(labels), "predicted.labels")),
+        np.asarray(
+            engine.all_gather(np.concatenate(probabilities), "predicted.probabilities")
+        ),
     )
 
 

@@ -7,6 +7,7 @@ import keras
 
 from tfctr.callbacks.training_guard import TrainingGuard
 from tfctr.distributed import engine
+from tfctr.distributed.ranks import check_not_compiled_by_xla
 from tfctr.optimizers import KStepAdam
 
 
@@ -21,8 +22,8 @@ class KStepMerge(TrainingGuard):
 
     After the merge at the end of an epoch it checks that the ranks are equal to the
     bit, and logs `merges`, their number so far, and `largest_step`, the largest |Δx| /
-    learning_rate of the epoch on any rank. Beyond 10 it says that a denominator was
-    frozen too early: raise `warmup_merges`.
+    learning_rate of the epoch on any rank. A value above 10 means that a denominator
+    was frozen too early: raise `warmup_merges`.
 
     All ranks need it, at the same place among the callbacks: before those that save.
 
@@ -49,12 +50,7 @@ class KStepMerge(TrainingGuard):
                 f"model '{self.model.name}', not built. Call it on one batch "
                 "before `fit`."
             )
-        if self.model.jit_compile and engine.size() > 1:
-            raise ValueError(
-                "XLA does not compile the exchange between ranks. Received: model "
-                f"'{self.model.name}' with jit_compile=True. Say "
-                "compile(..., jit_compile=False)."
-            )
+        check_not_compiled_by_xla(self.model)
         if optimizer.average_also(self.model.non_trainable_weights):
             self.model.make_train_function(force=True)
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from keras_layers.dynamic_embedding import DynamicEmbedding, layers_of
-from tfctr import distributed
+from tfctr.distributed.ranks import check_ranks
 
 # So many skipped updates in a row are no accident.
 _SKIPS_IN_A_ROW = 10
@@ -159,32 +159,6 @@ def check_optimizer(optimizer: Any, owner: str) -> None:
             f"{type(optimizer).__module__}.{type(optimizer).__name__}. Compile with "
             "tfctr.distributed.DistributedOptimizer(...) of the plain Keras optimizer."
         )
-
-
-def check_ranks(model: keras.Model) -> None:
-    """Raises `ValueError` if each of several ranks would train a model of its own.
-
-    Args:
-        model: Keras model.
-    """
-    if distributed.size() == 1:
-        return
-    optimizer = model.optimizer
-    if not distributed.is_distributed(optimizer) and not hasattr(optimizer, "merge"):
-        raise ValueError(
-            f"{distributed.size()} ranks must train one model. Received: "
-            f"{type(optimizer).__name__}, an optimizer that knows its own rank only. "
-            "Compile with tfctr.distributed.DistributedOptimizer(optimizer)."
-        )
-    for layer in layers_of(model):
-        if not layer.storage.spans_ranks:
-            raise ValueError(
-                f"{distributed.size()} ranks must train one set of rows. Received: "
-                f"layer '{layer.name}' with {type(layer.storage).__name__}, which "
-                "knows its own rank only. Make it with "
-                "storage=tfctr.distributed.ShardedStorage(...), or "
-                "ReplicatedStorage(...), around that storage."
-            )
 
 
 def check_callbacks(callbacks: Iterable[Any], model: keras.Model) -> None:

@@ -10,7 +10,12 @@ import tensorflow as tf
 
 from keras_layers.dynamic_embedding import DynamicEmbedding, layers_of
 from tfctr.distributed import engine
-from tfctr.distributed.optimizer import exchange_of
+from tfctr.distributed.ranks import (
+    check_not_compiled_by_xla,
+    check_ranks,
+    exchange_of,
+    merges_weights,
+)
 
 
 class BroadcastCallback(keras.callbacks.Callback):
@@ -27,7 +32,8 @@ class BroadcastCallback(keras.callbacks.Callback):
 
     Raises:
         ValueError: If the models of the ranks differ, a model with tables is not built,
-            or the model is compiled with `jit_compile=True`, which knows no exchanges.
+            the optimizer or a table knows its own rank only, or the model is compiled
+            with `jit_compile=True`, which knows no exchanges.
 
     Example:
 
@@ -41,12 +47,8 @@ class BroadcastCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         if engine.size() == 1:
             return
-        if self.model.jit_compile:
-            raise ValueError(
-                "Ranks cannot exchange anything inside of what XLA has compiled. "
-                "Received: jit_compile=True. Say "
-                "model.compile(..., jit_compile=False)."
-            )
+        check_not_compiled_by_xla(self.model)
+        check_ranks(self.model)
         built = engine.gather_objects(self.model.built, "broadcast.built")
         self._is_late = not any(built)
         if all(built):
@@ -69,6 +71,7 @@ class BroadcastCallback(keras.callbacks.Callback):
                 f"the layer '{layers[0].name}'. Call it once before `fit`, on all "
                 "ranks: model(inputs)."
             )
+        check_ranks(self.model)
         broadcast_model(self.model)
 
 
@@ -112,7 +115,7 @@ def _shared_variables(optimizer: Any) -> list[Any]:
     One that merges the weights now and then has moments of its own on each rank, once
     it has begun.
     """
-    has_own = hasattr(optimizer, "merge") and int(optimizer.iterations) > 0
+    has_own = merges_weights(optimizer) and int(optimizer.iterations) > 0
     return [] if has_own else list(optimizer.variables)
 
 

@@ -1,8 +1,10 @@
 """Horovod's collectives; where one process trains alone, nothing of Horovod."""
 
+import collections
 import functools
 import json
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -27,6 +29,7 @@ def init() -> None:
 
     Raises:
         ImportError: If there are several processes and no Horovod.
+        RuntimeError: If Horovod does not know of the others.
 
     Example:
 
@@ -116,7 +119,7 @@ def all_reduce(
             for dtype in sorted(dtypes, key=lambda dtype: dtype.name)
         }
         return [next(sums[tensor.dtype]) for tensor in tensors]
-    hvd = _horovod()
+    hvd, name = _horovod(), _unique(name)
     reduction = hvd.Average if average else hvd.Sum
 
     def reduce(*tensors: tf.Tensor) -> Any:
@@ -131,6 +134,7 @@ def all_gather(tensor: tf.Tensor, name: str) -> tf.Tensor:
     """Returns the tensors of all ranks, one behind the other along the first axis."""
     if size() == 1:
         return tensor
+    name = _unique(name)
 
     def gather(tensor: tf.Tensor) -> Any:
         return _horovod().allgather(tensor, name=name, ignore_name_scope=True)
@@ -153,6 +157,7 @@ def all_to_all(
     """
     if size() == 1:
         return tensor, sizes
+    name = _unique(name)
 
     def exchange(tensor: tf.Tensor, sizes: tf.Tensor) -> Any:
         return _horovod().alltoall(
@@ -163,15 +168,16 @@ def all_to_all(
     return received, received_sizes
 
 
-def broadcast(tensor: tf.Tensor, name: str, root: int = 0) -> tf.Tensor:
-    """Returns the tensor of rank `root`."""
+def broadcast(tensor: tf.Tensor, name: str) -> tf.Tensor:
+    """Returns the tensor of rank 0."""
     if size() == 1:
         return tensor
+    name = _unique(name)
 
     def send(tensor: tf.Tensor) -> Any:
-        return _horovod().broadcast(tensor, root, name=name, ignore_name_scope=True)
+        return _horovod().broadcast(tensor, 0, name=name, ignore_name_scope=True)
 
-    return _call(send, f"broadcast {name} {root}", tensor)
+    return _call(send, f"broadcast {name}", tensor)
 
 
 def gather_objects(value: Any, name: str) -> list[Any]:
@@ -223,6 +229,27 @@ def _all_reduce_rounded(
     ]
 
 
+_uses: "weakref.WeakKeyDictionary[Any, collections.Counter[str]]" = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _unique(name: str) -> str:
+    """Returns a name that no other collective of the same graph has.
+
+    Those of one graph may be under way together, and Horovod tells them by their names.
+    All ranks make the same graphs, so they count alike.
+    """
+    if tf.executing_eagerly():
+        return name
+    graph = tf.compat.v1.get_default_graph()
+    while isinstance(getattr(graph, "outer_graph", None), type(graph)):
+        graph = graph.outer_graph
+    count = _uses.setdefault(graph, collections.Counter())
+    count[name] += 1
+    return name if count[name] == 1 else f"{name}.{count[name]}"
+
+
 _functions: dict[Any, Callable[..., Any]] = {}
 
 
@@ -267,5 +294,11 @@ def _horovod() -> ModuleType:
             "HOROVOD_WITH_GLOO=1 pip install --no-build-isolation horovod==0.28.1"
         ) from error
     hvd.init()
+    if hvd.size() != _launched_size():
+        raise RuntimeError(
+            f"{_launched_size()} processes were started to train together. Received: a "
+            f"Horovod that sees {hvd.size()}, since it is not built for their "
+            "launcher. Start them with horovodrun."
+        )
     module: ModuleType = hvd
     return module

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from tfctr.distributed import engine
+from tfctr.distributed.ranks import check_ranks
 
 # What these count is a sum over the examples.
 _SUMS = (
@@ -49,7 +50,7 @@ class MetricAverage(keras.callbacks.Callback):
     Alone it changes nothing.
 
     Raises:
-        ValueError: If a metric is none of these.
+        ValueError: If a metric is none of these, or the ranks would train apart.
 
     Example:
 
@@ -65,6 +66,7 @@ class MetricAverage(keras.callbacks.Callback):
         self._is_checked = False
 
     def on_train_begin(self, logs: Any = None) -> None:
+        check_ranks(self.model)
         self._is_training, self._is_checked = True, False
 
     def on_train_end(self, logs: Any = None) -> None:

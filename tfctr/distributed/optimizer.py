@@ -9,10 +9,11 @@ import tensorflow as tf
 
 from keras_layers.dynamic_embedding import is_anchor
 from tfctr.distributed import engine
+from tfctr.distributed.ranks import exchange_of, merges_weights
 from tfctr.distributed.wire import check_wire_dtype
 
 _REDUCTIONS = ("mean", "sum")
-# Names of exchanges: every rank makes its optimizers in the same order.
+# Names of exchanges.
 _numbers = itertools.count()
 
 
@@ -21,13 +22,15 @@ def DistributedOptimizer(
 ) -> Any:
     """Returns an optimizer that moves the weights by the gradients of all ranks.
 
-    At each step the ranks exchange their dense gradients at once, before anything else
-    is done with them: clipping, weight decay, averages of weights and schedules act on
-    what all ranks together have found, as they do in one process. The rows of tables
-    have their own optimizers and exchanges.
+    At each step the ranks exchange their dense gradients of one dtype at once, before
+    anything else is done with them: clipping, weight decay, averages of weights and
+    schedules act on what all ranks together have found, as they do in one process. The
+    rows of tables have their own optimizers and exchanges.
 
     A gradient of rows, as `keras.layers.Embedding` has it, is sent as rows, each once,
     or whole where that is smaller. A weight without a gradient is left out.
+
+    All ranks must make their optimizers in the same order.
 
     It is an optimizer of the same class, with the same arguments and, if that was
     built, the same state. Saved with a model it is the plain optimizer: wrap it anew
@@ -80,7 +83,8 @@ def DistributedOptimizer(
         {
             "__module__": base.__module__,
             "__doc__": base.__doc__,
-            "gradient_exchange": f"{reduction}, sent as {wire_dtype or 'they are'}",
+            "gradient_exchange": f"{name}, {reduction}, sent as "
+            f"{wire_dtype or 'they are'}",
             "build": build,
             "apply": apply,
         },
@@ -100,11 +104,6 @@ def is_distributed(optimizer: Any) -> bool:
     False
     """
     return exchange_of(optimizer) is not None
-
-
-def exchange_of(optimizer: Any) -> str | None:
-    """Returns how an optimizer exchanges gradients; `None` if it does not."""
-    return getattr(optimizer, "gradient_exchange", None)
 
 
 def _check(optimizer: Any, reduction: str, wire_dtype: str | None) -> None:
@@ -132,10 +131,16 @@ def _check(optimizer: Any, reduction: str, wire_dtype: str | None) -> None:
             f"nothing under Keras 3. Received: {type(optimizer).__module__}."
             f"{type(optimizer).__name__}."
         )
-    if hasattr(optimizer, "merge"):
+    if merges_weights(optimizer):
         raise ValueError(
             "`optimizer` must not merge the weights of the ranks itself. Received: "
             f"{type(optimizer).__name__}, which does. Compile with it as it is."
+        )
+    if optimizer.loss_scale_factor:
+        raise ValueError(
+            "`optimizer` must not scale the loss. Received: "
+            f"loss_scale_factor={optimizer.loss_scale_factor}. Leave it out: "
+            "'mixed_bfloat16' and 'float32' need none."
         )
     if optimizer.gradient_accumulation_steps:
         raise ValueError(

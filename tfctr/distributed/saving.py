@@ -21,6 +21,7 @@ def save_model(model: keras.Model, path: str | os.PathLike[str]) -> None:
 
     Raises:
         ValueError: If a table has an admission, or is beyond the `save_limit`.
+        OSError: If rank 0 could not save, on the others.
 
     Example:
 
@@ -37,13 +38,20 @@ def save_model(model: keras.Model, path: str | os.PathLike[str]) -> None:
         for table in layer.tables.values()
         if isinstance(table, ShardedTable)
     ]
+    error: Exception | None = None
     try:
         for table in tables:
             table.gather_rows()
         if engine.is_main():
             model.save(path)
+    except Exception as raised:  # The others wait to hear of it.
+        error = raised
     finally:
         for table in tables:
             table.forget_gathered()
-    # Nobody reads it before it is there.
-    engine.barrier("saved.model")
+    # Nobody reads the file before it is there.
+    texts = engine.gather_objects(error and str(error), "saved.model")
+    if error is not None:
+        raise error
+    if texts[0] is not None:
+        raise OSError(f"Rank 0 could not save the model to '{path}': {texts[0]}")

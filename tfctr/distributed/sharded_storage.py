@@ -1,30 +1,23 @@
 """`ShardedStorage`: each row of a table on one of the ranks."""
 
 import dataclasses
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from keras_layers import TableConfig, TieredStorage
-from keras_layers.storage.storage import (
-    Counts,
-    Forecast,
-    Keys,
-    Storage,
-    Table,
-    Vectors,
-)
+from keras_layers import TableConfig
+from keras_layers.storage.storage import Forecast, Storage, Table
 from keras_layers.table_snapshots import part_name
 from tfctr.distributed import engine
+from tfctr.distributed.rank_storage import RankStorage, RankTable
 from tfctr.distributed.wire import check_wire_dtype, decode, encode
 from tfctr_ops import Rows, read_key_messages, route_keys
 
 
 @keras.saving.register_keras_serializable(package="tfctr")
-class ShardedStorage(Storage):
+class ShardedStorage(RankStorage):
     """Spreads the rows of tables over all ranks: each is on the rank that owns its key.
 
     With one rank it is the inner storage and nothing more. With several, each looks its
@@ -59,51 +52,30 @@ class ShardedStorage(Storage):
     'ram'
     """
 
-    spans_ranks = True
-
     def __init__(
         self,
         inner: Storage | None = None,
         reduction: str = "mean",
         wire_dtype: str | None = None,
     ) -> None:
-        if reduction not in ("mean", "sum"):
-            raise ValueError(
-                "`reduction` must be one of 'mean', 'sum'. "
-                f"Received: reduction={reduction!r}."
-            )
+        super().__init__(inner, reduction)
         check_wire_dtype(wire_dtype)
-        self._inner = inner or TieredStorage()
-        self._reduction = reduction
         self._wire_dtype = wire_dtype
 
     def open(self, config: TableConfig, feature_seeds: Sequence[int]) -> Table:
         if engine.size() == 1:
             return self._inner.open(config, feature_seeds)
         own = self._inner.open(_of_one_rank(config), feature_seeds)
-        scale = 1.0 / engine.size() if self._reduction == "mean" else 1.0
-        return ShardedTable(own, config, len(feature_seeds), scale, self._wire_dtype)
+        table = ShardedTable(own, config, len(feature_seeds), self._scale)
+        table.wire_dtype = self._wire_dtype
+        return table
 
     def forecast(self, config: TableConfig, num_keys: int) -> Forecast:
         """Returns what each rank will need for its share of the keys."""
-        return self._inner.forecast(config, -(-num_keys // engine.size()))
-
-    def describe(self) -> str:
-        return self._inner.describe()
+        return super().forecast(config, -(-num_keys // engine.size()))
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "inner": self._inner,
-            "reduction": self._reduction,
-            "wire_dtype": self._wire_dtype,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "ShardedStorage":
-        inner = config["inner"]
-        if not isinstance(inner, Storage):
-            inner = keras.saving.deserialize_keras_object(inner)
-        return cls(**{**config, "inner": inner})
+        return {**super().get_config(), "wire_dtype": self._wire_dtype}
 
 
 class ShardedTicket(NamedTuple):
@@ -115,32 +87,11 @@ class ShardedTicket(NamedTuple):
     received: tf.Tensor  # Keys by the rank that asks.
 
 
-class ShardedTable(Table):
-    """A table whose rows are on all ranks; see `Table` and `ShardedStorage`.
+class ShardedTable(RankTable):
+    """A table whose rows are on all ranks; see `Table` and `ShardedStorage`."""
 
-    Args:
-        own: `Table` of the rows of this rank.
-        config: `TableConfig`.
-        num_features: Integer.
-        scale: Float, by which the sum of the ranks' gradients is multiplied.
-        wire_dtype: String or `None`.
-    """
-
-    def __init__(
-        self,
-        own: Table,
-        config: TableConfig,
-        num_features: int,
-        scale: float,
-        wire_dtype: str | None,
-    ) -> None:
-        self._own = own
-        self._config = config
-        self._num_features = num_features
-        self._scale = scale
-        self._wire_dtype = wire_dtype
-        self._name = "table." + re.sub(r"\W", "_", config.name)
-        self._gathered: Rows | None = None
+    wire_dtype: str | None = None
+    _gathered: Rows | None = None
 
     def lookup(
         self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor
@@ -154,9 +105,7 @@ class ShardedTable(Table):
         self, ticket: tf.Tensor, gradients: tf.Tensor, learning_rate: tf.Tensor
     ) -> tf.Tensor:
         asked = ShardedTicket(*ticket)
-        sums = tf.math.unsorted_segment_sum(
-            gradients * self._scale, asked.places, tf.reduce_sum(asked.sent)
-        )
+        sums = self._sum(gradients, asked.places, tf.reduce_sum(asked.sent))
         if self._config.bad_gradients == "skip":
             sums = self._all_or_none(sums)
         received = self._send(sums, asked.sent, asked.received, "gradients")
@@ -186,19 +135,14 @@ class ShardedTable(Table):
     def remove(self, ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
         return self._own.remove(*self._own_keys(ids, features))
 
-    def expire(self) -> int:
-        return self._own.expire()
-
-    def export(self, batch_size: int) -> Iterator[tuple[Keys, Vectors]]:
-        return self._own.export(batch_size)
-
     def save_rows(self) -> Rows:
         if self._gathered is not None:
             return self._gathered
         raise ValueError(
-            f"Table '{self._config.name}' is sharded over {engine.size()} ranks, and "
-            "Keras saves on one. Save with tfctr.callbacks.Checkpoint, or on all ranks "
-            "with tfctr.distributed.save_model(model, path)."
+            f"Table '{self._config.name}' has its rows on {engine.size()} ranks, and "
+            f"Keras saves those of one. Received: a save on rank {engine.rank()}. Save "
+            "with tfctr.callbacks.Checkpoint, or on all ranks with "
+            "tfctr.distributed.save_model(model, path)."
         )
 
     def gather_rows(self) -> None:
@@ -234,12 +178,6 @@ class ShardedTable(Table):
             Rows(*(tf.boolean_mask(column, owned) for column in rows)), step
         )
 
-    def save_admission(self) -> Counts:
-        return self._own.save_admission()
-
-    def restore_admission(self, counts: Counts, features: Sequence[int]) -> None:
-        self._own.restore_admission(counts, features)
-
     def begin_save(self, directory: str, scratch: str) -> None:
         part = part_name(engine.rank(), engine.size())
         self._own.begin_save(f"{directory}/{part}", scratch)
@@ -258,12 +196,6 @@ class ShardedTable(Table):
         # The ranks are the owners.
         self._own.restore(directories, features, seeds, engine.rank(), engine.size())
 
-    def size(self) -> int:
-        return self._own.size()
-
-    def stats(self) -> dict[str, int]:
-        return self._own.stats()
-
     def _ask(self, ids: tf.Tensor, features: tf.Tensor) -> Any:
         """Sends the distinct keys to their owners, and receives what others ask."""
         routes = self._routes(ids, features)
@@ -275,16 +207,14 @@ class ShardedTable(Table):
 
     def _answer(self, rows: tf.Tensor, asked: ShardedTicket) -> tf.Tensor:
         """Sends rows to those who asked, and returns those asked for."""
-        rows = self._send(rows, asked.received, asked.sent, "rows")
-        # An absent key, whose place is -1, reads zeros.
-        rows = tf.gather(tf.pad(rows, [[1, 0], [0, 0]]), asked.places + 1)
-        return tf.ensure_shape(rows, [None, self._config.dim])
+        received = self._send(rows, asked.received, asked.sent, "rows")
+        return self._rows_at(received, asked.places)
 
     def _send(
         self, rows: tf.Tensor, sizes: tf.Tensor, back: tf.Tensor, what: str
     ) -> tf.Tensor:
         name = f"{self._name}.{what}"
-        encoded = encode(rows, self._wire_dtype, f"{name}.scale")
+        encoded = encode(rows, self.wire_dtype, f"{name}.scale")
         received, _ = engine.all_to_all(encoded.values, sizes, name)
         received = decode(received, encoded.scales, back)
         return tf.ensure_shape(received, [None, self._config.dim])

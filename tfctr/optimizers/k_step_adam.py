@@ -88,6 +88,9 @@ class KStepAdam(keras.optimizers.Optimizer):
         - [Chen et al., 2021](https://arxiv.org/abs/2109.05109), the shared denominator
     """
 
+    # What `tfctr.distributed`, which stands below, knows it by.
+    merges_weights = True
+
     def __init__(
         self,
         learning_rate: Any = 1e-3,

@@ -1,0 +1,299 @@
+"""What else a layer does with tables over two ranks, beside what one process does."""
+
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_layers import (
+    CountAdmission,
+    DynamicEmbedding,
+    Expiry,
+    FeatureConfig,
+    TableConfig,
+    TieredStorage,
+)
+from tfctr.distributed import ReplicatedStorage, ShardedStorage, engine, save_model
+
+IDS = np.arange(40)
+
+
+def sgd(name="ads", dim=2, **options):
+    return TableConfig(name, dim, keras.optimizers.SGD(1.0), seed=3, **options)
+
+
+def make_layer(table, storage=ShardedStorage, **options):
+    layer = DynamicEmbedding(table, storage=storage(**options))
+    layer.build((None, 1))
+    return layer
+
+
+def own(ids):
+    """The part of this rank, and how much of a mean over all it is."""
+    rank, ranks, count = engine.rank(), engine.size(), int(ids.shape[0])
+    return ids[rank * count // ranks : (rank + 1) * count // ranks]
+
+
+@tf.function(reduce_retracing=True)
+def step(layers, ids, factor):
+    """A step of tables whose gradients are their rows, times a factor."""
+    with tf.GradientTape() as tape:
+        parts = [layer(ids, training=True) for layer in layers]
+        loss = sum(tf.reduce_sum(part**2) for part in parts) / 2 * factor
+    weights = [layer.trainable_variables for layer in layers]
+    tape.gradient(loss, weights)
+
+
+def train(layers, ids=IDS, factor=0.5, steps=3):
+    # The mean of the ranks: each counts as many times as there are ranks.
+    for _ in range(steps):
+        step(
+            layers, tf.constant(own(ids)[:, None]), tf.constant(factor * engine.size())
+        )
+
+
+def read(layer, ids=IDS):
+    return layer.read_rows(ids, feature=0).numpy().tolist()
+
+
+def two_layers_of_one_name():
+    layers = [make_layer(sgd()), make_layer(sgd())]
+    train(layers)
+    return [read(layer) for layer in layers]
+
+
+def one_layer_twice():
+    layer = make_layer(sgd())
+    train([layer, layer], factor=0.25)
+    return read(layer)
+
+
+def replicated_twice():
+    layer = make_layer(sgd(), ReplicatedStorage)
+    train([layer, layer], factor=0.25)
+    return read(layer)
+
+
+def tables_of_several_widths():
+    features = {
+        "user": FeatureConfig(sgd("a-1", 2)),
+        "item": FeatureConfig(sgd("a_1", 3)),
+        "words": FeatureConfig(sgd("words", 2), combiner="mean", padding_id=0),
+    }
+    layer = DynamicEmbedding(features, storage=ShardedStorage())
+    words = tf.ragged.constant([[1, 2, 1], [], [0], [5]])
+    inputs = {"user": tf.constant([7, 8, 7, 9]), "item": tf.constant([7, 7, 8, 8])}
+    for _ in range(2):
+        with tf.GradientTape() as tape:
+            batch = {name: own(part) for name, part in inputs.items()}
+            outputs = layer({**batch, "words": own(words)}, training=True)
+            loss = sum(tf.reduce_sum(out**2) for out in outputs.values())
+            loss *= 0.1 * engine.size()
+        tape.gradient(loss, layer.trainable_variables)
+    return [
+        layer.read_rows(range(10), feature=name).numpy().tolist() for name in features
+    ]
+
+
+def empty_batches():
+    layer = make_layer(sgd())
+    train([layer], ids=IDS[:1])
+    return read(layer)
+
+
+def strings():
+    layer = make_layer(sgd())
+    names = np.array(["a", "b", "c", "d"])
+    with tf.GradientTape() as tape:
+        rows = layer(tf.constant(own(names)[:, None]), training=True)
+        loss = tf.reduce_sum(rows) * engine.size()
+    tape.gradient(loss, layer.trainable_variables)
+    return read(layer, names)
+
+
+def rows_by_hand():
+    layer = make_layer(sgd())
+    layer.write_rows(IDS, np.stack([IDS, -IDS], 1), feature=0)
+    layer.prefetch(IDS[:, None])
+    removed = layer.tables["ads"].remove(tf.constant(IDS[:10]), tf.constant([0]))
+    counts = [int(removed), layer.size(), len(list(layer.export(1000))[0][1])]
+    counts = np.sum(engine.gather_objects(counts, "counts"), axis=0)
+    return [read(layer), counts.tolist()]
+
+
+def sums():
+    layer = make_layer(sgd(), reduction="sum")
+    train([layer], factor=0.5 / engine.size())
+    return read(layer)
+
+
+def bad_gradients_are_skipped():
+    layer = make_layer(sgd(bad_gradients="skip"))
+    train([layer], steps=1)
+    factor = np.nan if engine.rank() == engine.size() - 1 else 1.0
+    step([layer], tf.constant(own(IDS)[:, None]), tf.constant(factor))
+    train([layer], steps=1)
+    skipped = {layer.stats()["ads"]["skipped_updates"]}
+    return [read(layer), sorted(skipped)]
+
+
+def rows_expire():
+    layer = make_layer(sgd(expiry=Expiry(every=None, unused_steps=1)))
+    train([layer], steps=1)
+    train([layer], ids=IDS[:20], steps=3)
+    expired = sum(engine.gather_objects(layer.expire(), "expired"))
+    return [read(layer), expired]
+
+
+def ids_are_counted():
+    layer = make_layer(sgd(admission=CountAdmission(3)))
+    train([layer], steps=2)  # No row yet.
+    before = sum(engine.gather_objects(layer.size(), "size"))
+    train([layer], steps=2)
+    return [before, read(layer)]
+
+
+def saved_and_loaded(path):
+    inputs = keras.Input((1,), dtype="int64")
+    layer = DynamicEmbedding(sgd(), storage=ShardedStorage(TieredStorage()))
+    model = keras.Model(inputs, layer(inputs))
+    train([layer])
+    save_model(model, path)
+    # On as many ranks, each of which takes its own from the file.
+    loaded = keras.models.load_model(path)
+    sizes = [loaded.layers[1].size(), layer.size()]
+    return [read(layer), read(loaded.layers[1]), sizes]
+
+
+def refused(path):
+    table = sgd(admission=CountAdmission(2))
+    messages = []
+    for action in (
+        lambda model: model.save(f"{path}-by-keras.keras"),
+        lambda model: save_model(model, path),
+    ):
+        inputs = keras.Input((1,), dtype="int64")
+        model = keras.Model(inputs, DynamicEmbedding(table, ShardedStorage())(inputs))
+        try:
+            action(model)
+        except ValueError as error:
+            messages.append(str(error))
+    # Refused before anything is written.
+    messages.append("file" if os.path.exists(path) else "no file")
+    inputs = keras.Input((1,), dtype="int64")
+    model = keras.Model(inputs, DynamicEmbedding(sgd(), ShardedStorage())(inputs))
+    try:
+        save_model(model, f"{path}/no/such/place.keras")
+    except OSError as error:
+        messages.append(str(error))
+    return messages
+
+
+EQUAL = (
+    two_layers_of_one_name,
+    one_layer_twice,
+    replicated_twice,
+    tables_of_several_widths,
+    empty_batches,
+    strings,
+    rows_by_hand,
+    sums,
+    rows_expire,
+    ids_are_counted,
+)
+
+
+def scenarios(directory):
+    found = {scenario.__name__: scenario() for scenario in EQUAL}
+    found["bad_gradients_are_skipped"] = bad_gradients_are_skipped()
+    found["saved_and_loaded"] = saved_and_loaded(f"{directory}/model.keras")
+    found["refused"] = refused(f"{directory}/refused.keras")
+    return found
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def found(run_ranks, directory):
+    return run_ranks(2, __file__, "scenarios", str(directory))
+
+
+def assert_close(value, expected):
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        assert len(value) == len(expected)
+        for one, other in zip(value, expected, strict=True):
+            assert_close(one, other)
+    else:
+        np.testing.assert_allclose(value, expected, 1e-5, 1e-6)
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("scenario", EQUAL, ids=lambda scenario: scenario.__name__)
+def test_two_ranks_do_what_one_process_does(found, scenario):
+    expected = scenario()
+    for of_rank in found:
+        value = of_rank[scenario.__name__]
+        for one, other in zip(value, expected, strict=True):
+            assert_close(one, other)
+
+
+@pytest.mark.multiprocess
+def test_a_bad_gradient_on_one_rank_makes_all_skip(found):
+    layer = make_layer(sgd(bad_gradients="skip"))
+    train([layer], steps=2)
+    for of_rank in found:
+        rows, skipped = of_rank["bad_gradients_are_skipped"]
+        assert_close(rows, read(layer))
+        assert skipped == [1]
+
+
+@pytest.mark.multiprocess
+def test_a_model_in_one_file_is_that_of_all_ranks(found, directory):
+    alone = keras.models.load_model(directory / "model.keras")
+    for of_rank in found:
+        rows, loaded, sizes = of_rank["saved_and_loaded"]
+        assert loaded == rows == read(alone.layers[1])
+        assert sizes[0] == sizes[1] < len(IDS)
+    assert alone.layers[1].size() == len(IDS)
+
+
+@pytest.mark.multiprocess
+def test_what_cannot_be_saved_is_refused_on_all_ranks(found):
+    for rank, of_rank in enumerate(found):
+        kept, counted, written, *missing = of_rank["refused"]
+        assert kept.startswith(
+            "Table 'ads' has its rows on 2 ranks, and Keras saves those of one. "
+            f"Received: a save on rank {rank}. Save with tfctr.callbacks.Checkpoint"
+        )
+        assert "whose counts are on 2 ranks. Received: a model to be saved" in counted
+        assert written == "no file" and len(missing) == 1
+    assert missing[0].startswith("Rank 0 could not save the model to '")
+
+
+@pytest.mark.parametrize("storage", [ShardedStorage, ReplicatedStorage])
+def test_storages_come_back_from_their_config(storage):
+    made = storage(TieredStorage(ram="1GB"), reduction="sum")
+    copy = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(made)
+    )
+    assert type(copy) is storage
+    config = copy.get_config()
+    assert config["reduction"] == "sum"
+    assert config["inner"].get_config()["ram"] == "1GB"
+    assert made.forecast(sgd(), 1000) == TieredStorage(ram="1GB").forecast(sgd(), 1000)
+
+
+@pytest.mark.parametrize("storage", [ShardedStorage, ReplicatedStorage])
+def test_other_reductions_are_refused(storage):
+    with pytest.raises(ValueError, match="'mean', 'sum'. Received: reduction='max'"):
+        storage(reduction="max")
+
+
+def test_other_wire_dtypes_are_refused():
+    with pytest.raises(ValueError, match="Received: wire_dtype='int8'"):
+        ShardedStorage(wire_dtype="int8")
