@@ -52,20 +52,33 @@ def run_ranks(tmp_path_factory):
 
     `run_ranks(n, __file__, "function", *arguments)` returns what it returned on each of
     the n ranks, that of rank 0 first. Arguments and results pass through JSON. With
-    `fails=True`, the job must fail, and what it printed is returned.
+    `fails=True`, the job must fail, and what it printed is returned. `env` is added to
+    the environment. With `hosts=two_hosts`, the job starts on the first of two hosts.
     """
     if importlib.util.find_spec("horovod") is None:
         pytest.skip("this environment has no Horovod, which goes with the pinned stack")
 
-    def run(num_ranks, file, function, *arguments, fails=False, timeout=300):
+    def run(
+        num_ranks,
+        file,
+        function,
+        *arguments,
+        fails=False,
+        timeout=300,
+        env=None,
+        hosts=None,
+    ):
         results = tmp_path_factory.mktemp("ranks")
+        command = [
+            pathlib.Path(sys.executable).with_name("horovodrun"),
+            *("-np", str(num_ranks), *(hosts.options if hosts else ())),
+            *(sys.executable, ROOT / "tests/run_rank.py"),
+            *(file, function, json.dumps(arguments), results),
+        ]
         process = subprocess.run(
-            [
-                pathlib.Path(sys.executable).with_name("horovodrun"),
-                *("-np", str(num_ranks), sys.executable, ROOT / "tests/run_rank.py"),
-                *(file, function, json.dumps(arguments), results),
-            ],
+            hosts.on(0, *command) if hosts else command,
             cwd=ROOT,
+            env={**(hosts.env if hosts else os.environ), **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

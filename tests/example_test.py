@@ -1,5 +1,6 @@
 """What a reader may copy runs: the configurations of examples/, the code of README."""
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -60,6 +61,51 @@ def test_the_synthetic_example_trains_by_its_command(tmp_path):
     for line in ("test AUC", "throughput", "rows", "memory", "best reachable"):
         assert line in done.stdout
     assert (tmp_path / "run" / "model.keras").is_file()
+
+
+@pytest.fixture
+def movielens_path(tmp_path):
+    """Files like those of MovieLens 1M: 60 users rate 40 films."""
+    users, movies = range(1, 61), range(1, 41)
+    ratings = [f"{u}::{m}::{(u * 7 + m * 3) % 5 + 1}::0" for u in users for m in movies]
+    lines = {
+        "ratings": ratings,
+        "users": [f"{u}::{'FM'[u % 2]}::{18 + u}::{u % 5}::{u:05}" for u in users],
+        "movies": [f"{m}::Film (1999)::{('Drama', 'War')[m % 2]}" for m in movies],
+    }
+    for name in lines:
+        (tmp_path / f"{name}.dat").write_text("\n".join(lines[name]) + "\n")
+    return tmp_path
+
+
+@pytest.mark.multiprocess
+def test_the_script_for_many_ranks_goes_on_with_two_as_with_one(movielens_path):
+    if importlib.util.find_spec("horovod") is None:
+        pytest.skip("this environment has no Horovod.")
+    horovodrun = pathlib.Path(sys.executable).with_name("horovodrun")
+    two_ranks = [horovodrun, "-np", "2", sys.executable]
+    alone = run_script([sys.executable], movielens_path, epochs=2, directory="alone")
+    run_script([sys.executable], movielens_path, epochs=1)
+    resumed = run_script(two_ranks, movielens_path, epochs=2)
+    assert "Epoch 2/2" in resumed and "Epoch 1/2" not in resumed
+    scores = [float(score) for score in re.findall(r"test AUC (\S+)", alone + resumed)]
+    assert len(scores) == 2  # Rank 0 alone prints.
+    assert scores[1] == pytest.approx(scores[0], abs=0.001)
+
+
+def run_script(command, path, epochs, directory="run"):
+    script = [ROOT / "examples" / "horovod_movielens.py", path]
+    options = ["--directory", path / directory, "--batch_size", "100"]
+    done = subprocess.run(
+        [*command, *script, *options, "--epochs", str(epochs)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": "tensorflow"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_the_code_in_readme_runs():

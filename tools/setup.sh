@@ -87,13 +87,14 @@ install_packages() {
 # Builds Horovod with Gloo, which needs no MPI, unless it was built on this machine before
 # for the same TensorFlow.
 install_horovod() {
-  local python=$environment/bin/python switches cache draft wheel
+  local python=$environment/bin/python switches cache draft source wheel
   switches=(HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1
     HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1)
   "$python" tools/requirements.py --group horovod > build/requirements-horovod.txt
   "$python" tools/requirements.py --group horovod-build > build/requirements-cmake.txt
   cache=$({
     cat build/requirements-{horovod,cmake}.txt
+    declare -f mend_horovod
     echo "${switches[@]}" && uname -m && "$cxx" --version
     "$python" -m pip freeze | grep --ignore-case '^tensorflow=='
   } | sha256sum | cut -c1-16)
@@ -104,15 +105,36 @@ install_horovod() {
     pip install --requirement build/requirements-cmake.txt
     mkdir -p "$(dirname "$cache")"
     draft=$(mktemp -d "$cache.XXXXXX")
+    source=$(mktemp -d)
+    pip download --no-deps --no-build-isolation --no-binary horovod --dest "$source" \
+      --requirement build/requirements-horovod.txt
+    tar --extract --gzip --file "$source"/*.tar.gz --directory "$source" \
+      --strip-components 1
+    mend_horovod "$source/horovod/common/gloo"
     env PATH="$(realpath "$environment/bin"):$PATH" "${switches[@]}" MAKEFLAGS=-j2 \
       "$python" -m pip --disable-pip-version-check --quiet wheel --no-deps \
-      --no-build-isolation --no-cache-dir --wheel-dir "$draft" \
-      --requirement build/requirements-horovod.txt
-    rm -rf "$cache" && mv "$draft" "$cache"
+      --no-build-isolation --no-cache-dir --wheel-dir "$draft" "$source"
+    rm -rf "$source" "$cache" && mv "$draft" "$cache"
   fi
   wheel=("$cache"/*.whl)
   pip install --force-reinstall --no-deps "${wheel[0]}"
   pip install "${wheel[0]}"  # What it needs.
+}
+
+# Mends what Horovod 0.28.1 does wrong under Gloo. It never finds a rank that stalls,
+# since it holds the list of ranks for empty: a job with such a rank waits for good. And
+# it connects the hosts by whatever address a host's name has for itself, often that of
+# the loopback, instead of the network interface that they have agreed on.
+mend_horovod() {
+  local controller=$1/gloo_controller.cc context=$1/gloo_context.cc
+  sed --in-place 's/global_ranks_\.reserve(size_)/global_ranks_.resize(size_)/' \
+    "$controller"
+  sed --in-place '/::InitializeForProcessSet(/,/CreateDevice(/ {
+    s/\.iface = gloo_iface_;/.iface = global_context.gloo_iface_;/
+  }' "$context"
+  grep --quiet 'global_ranks_\.resize(size_)' "$controller" \
+    && grep --quiet 'iface = global_context\.gloo_iface_;' "$context" \
+    || fail "the source of Horovod is not as expected: see mend_horovod"
 }
 
 pip() {

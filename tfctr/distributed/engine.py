@@ -11,11 +11,15 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfctr.distributed import failures
+
 # How the launchers tell a process how many there are.
 _SIZES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE")
 # A rank that waits so many seconds for another one ends the job. Beyond what saving a
 # model on rank 0 takes, and better than to wait for good.
-_STALL_SECONDS = "600"
+_STALL_SECONDS = 600
+# How often Horovod looks for ranks that are waited for; it takes four looks to tell.
+_STALL_CHECK_SECONDS = 15
 
 
 def init() -> None:
@@ -24,8 +28,11 @@ def init() -> None:
     Every other function of `tfctr.distributed` does it too. A script calls it first, so
     that what is wrong is told before any data is read.
 
-    Ranks that wait for another one longer than ten minutes end the job; say
-    `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` for another time.
+    From here on, an error that nobody catches ends this rank at once, and so the job:
+    its traceback is followed by a line that names the rank. A rank that
+    others wait for is named after about a minute, and they end the job after about ten;
+    set `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` for another time. That takes the Horovod
+    of `make setup`: as published, Horovod 0.28.1 with Gloo waits for good.
 
     Raises:
         ImportError: If there are several processes and no Horovod.
@@ -282,7 +289,7 @@ def _launched_size() -> int:
 @functools.cache
 def _horovod() -> ModuleType:
     """Horovod for TensorFlow, initialised."""
-    os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", _STALL_SECONDS)
+    _limit_stalls()
     try:
         import horovod.tensorflow as hvd
     except ImportError as error:
@@ -300,5 +307,16 @@ def _horovod() -> ModuleType:
             f"Horovod that sees {hvd.size()}, since it is not built for their "
             "launcher. Start them with horovodrun."
         )
+    failures.end_with_job(hvd.rank(), hvd.size())
     module: ModuleType = hvd
     return module
+
+
+def _limit_stalls() -> None:
+    limit = os.environ.setdefault(
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", str(_STALL_SECONDS)
+    )
+    check = _STALL_CHECK_SECONDS
+    if limit.isdigit() and int(limit) > 0:
+        check = min(check, int(limit))  # Horovod disregards a limit below it.
+    os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", str(check))
