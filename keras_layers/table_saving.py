@@ -91,7 +91,7 @@ def load_groups(groups: Sequence[TableGroup], store: Any, layer: str) -> None:
             if group is not groups[-1] or table.admission.size > 0:
                 step = group.table.stats()["step"]
                 admission = group.table.save_admission()
-                saved_rows = group.table.save_rows()
+                saved_rows = group.table.own_rows()
                 before.append((group, saved_rows, step, admission))
             group.table.restore_rows(_renumbered(table, group), table.step)
             numbers = [group.features[name] for name in table.layout["features"]]

@@ -107,6 +107,10 @@ class Table(abc.ABC):
     def save_rows(self) -> Rows:
         """Returns all rows with their slots and counters, as of one moment."""
 
+    def own_rows(self) -> Rows:
+        """As `save_rows`, of the rows that this process has, to be put back by it."""
+        return self.save_rows()
+
     @abc.abstractmethod
     def restore_rows(self, rows: Rows, step: int) -> None:
         """Replaces all rows by those that `save_rows` returned after `step` updates.

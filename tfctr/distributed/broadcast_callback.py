@@ -48,8 +48,10 @@ class BroadcastCallback(keras.callbacks.Callback):
         if engine.size() == 1:
             return
         check_not_compiled_by_xla(self.model)
-        check_ranks(self.model)
         built = engine.gather_objects(self.model.built, "broadcast.built")
+        # Of what all ranks have alike, so that none of them waits for another.
+        if all(built) or not any(built):
+            check_ranks(self.model)
         self._is_late = not any(built)
         if all(built):
             broadcast_model(self.model)

@@ -109,9 +109,9 @@ def _shard(
     def cut(batch: Any) -> Any:
         size = _batch_size(batch)
         start, stop = rank * size // ranks, (rank + 1) * size // ranks
-        factor = (stop - start) * ranks / size
         # One example at least, if only to take part.
         longer = max if isinstance(size, int) else tf.maximum
+        factor = (stop - start) * ranks / longer(size, 1)
         stop = longer(stop, start + 1)
         batch = tf.nest.map_structure(lambda part: _slice(part, start, stop), batch)
         return batch if is_even else _weigh(batch, factor, training)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfctr.distributed import failures
 
 # How the launchers tell a process how many there are.
-_SIZES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE")
+_SIZES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 # A rank that waits so many seconds for another one ends the job. Beyond what saving a
 # model on rank 0 takes, and better than to wait for good.
 _STALL_SECONDS = 600

@@ -76,7 +76,7 @@ class RankTable(Table):
         self._num_features = num_features
         self._scale = scale
         # Of exchanges.
-        self._name = "table." + re.sub(r"\W", "_", config.name)
+        self._name = "table." + re.sub("[^A-Za-z0-9_]", "_", config.name)
 
     def prefetch(
         self, ids: tf.Tensor, features: tf.Tensor, unless_cached: bool = False

@@ -29,7 +29,9 @@ class ShardedStorage(RankStorage):
     the same order, each with a batch of its own, which may be empty.
 
     What each rank takes for itself: the arguments of the inner storage, such as `ram`
-    and `ssd_limit`, hold for each rank. `prefetch` brings up only those rows of the own
+    and `ssd_limit`, hold for each rank. What changes rows by hand (`write_rows`,
+    `expire`, `load_weights`) is done on all ranks alike, and each takes the keys that
+    it owns. `prefetch` brings up only those rows of the own
     batch that this rank owns. An id that comes up on two ranks in one step counts twice
     for admission, and one that comes up twice on one rank, once. `max_rows` of an
     `Expiry` is divided by the number of ranks.
@@ -145,6 +147,9 @@ class ShardedTable(RankTable):
             "tfctr.distributed.save_model(model, path)."
         )
 
+    def own_rows(self) -> Rows:
+        return self._own.save_rows()
+
     def gather_rows(self) -> None:
         """Brings the rows of all ranks to rank 0, for `save_rows`. Collective.
 
@@ -221,7 +226,9 @@ class ShardedTable(RankTable):
 
     def _all_or_none(self, gradients: tf.Tensor) -> tf.Tensor:
         """Makes all gradients NaN if one is bad on any rank: then all skip the step."""
-        is_bad = tf.reduce_any(~(tf.abs(gradients) <= 1e12))
+        # What the store refuses, in whatever sum of the ranks' gradients.
+        most = 1e12 / engine.size()
+        is_bad = tf.reduce_any(~(tf.abs(gradients) <= most))
         [bad] = engine.all_reduce([tf.cast(is_bad, tf.float32)], f"{self._name}.bad")
         return tf.where(
             bad > 0.0, tf.fill(tf.shape(gradients), float("nan")), gradients

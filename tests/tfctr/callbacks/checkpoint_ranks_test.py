@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 
 import keras
@@ -13,14 +14,15 @@ import tensorflow as tf
 from keras_layers import DynamicEmbedding, TableConfig, TieredStorage
 from keras_layers.dynamic_embedding import layers_of
 from tfctr import distributed
-from tfctr.callbacks import Checkpoint, StepLosses
+from tfctr.callbacks import Checkpoint, KStepMerge, StepLosses
 from tfctr.distributed import engine
+from tfctr.optimizers import KStepAdam
 
 BATCH, BATCHES, EPOCHS = 24, 12, 2
 SAVED_AT = 7
 
 
-def make_model(storage):
+def make_model(storage, optimizer=None):
     keras.utils.set_random_seed(1)
     inner = TieredStorage() if storage == "ram" else TieredStorage("8KB", storage)
     table = TableConfig("ads", 4, keras.optimizers.Adam(0.05), seed=3)
@@ -29,11 +31,11 @@ def make_model(storage):
         table, storage=distributed.ShardedStorage(inner), name="ads"
     )(inputs)
     hidden = keras.layers.Dense(8, "relu")(keras.layers.Flatten()(embedded))
+    if optimizer is not None:  # With states of its own on each rank.
+        hidden = keras.layers.Dropout(0.3)(keras.layers.BatchNormalization()(hidden))
     model = keras.Model(inputs, keras.layers.Dense(1, "sigmoid")(hidden))
-    model.compile(
-        distributed.DistributedOptimizer(keras.optimizers.Adam(0.01)),
-        "binary_crossentropy",
-    )
+    adam = distributed.DistributedOptimizer(keras.optimizers.Adam(0.01))
+    model.compile(optimizer or adam, "binary_crossentropy")
     return model
 
 
@@ -60,14 +62,19 @@ class DieAt(keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train(directory, storage="ram", epochs=EPOCHS, every=SAVED_AT, dies_at=None):
+def train(
+    directory, storage="ram", epochs=EPOCHS, every=SAVED_AT, dies_at=None, merge=None
+):
     """Trains, or goes on; what this rank has seen from there."""
-    model = make_model(storage)
+    optimizer = merge and KStepAdam(0.01, k=4, merge=merge, warmup_merges=1)
+    model = make_model(storage, optimizer)
     checkpoint = Checkpoint(directory, every=every, keep=99)
     losses = StepLosses()
     dataset, initial_epoch = checkpoint.resume(model, make_dataset())
     first = checkpoint.step
     callbacks = [distributed.BroadcastCallback(), losses, checkpoint]
+    if merge:
+        callbacks.insert(1, KStepMerge())
     if dies_at is not None:
         callbacks.append(DieAt(dies_at, distributed.size() - 1))
     model.fit(
@@ -93,6 +100,20 @@ def state_of(model, layer):
         for weight in model.trainable_variables
     ]
     return {"rows": rows, "dense": dense}
+
+
+def merge_and_resume(directory):
+    """k-step merges: a whole run, and one from its first checkpoint on."""
+    found = {}
+    for merge in ("frozen_denominator", "parameters"):
+        whole, resumed = (pathlib.Path(directory) / f"{merge}{i}" for i in (0, 1))
+        expected = train(whole, merge=merge)
+        if distributed.is_main():
+            name = f"step-{SAVED_AT:012d}"
+            shutil.copytree(whole / name, resumed / name)
+        engine.barrier("copied")
+        found[merge] = [expected, train(resumed, merge=merge)]
+    return found
 
 
 def resume_all(directories):
@@ -199,6 +220,20 @@ def test_a_job_that_lost_a_rank_goes_on_from_its_last_checkpoint(
     np.testing.assert_allclose(mean(of_ranks), alone[1]["losses"][first:], 1e-4)
     assert_equal_rows(union(of_ranks), alone[1]["rows"], 1e-3)
     assert not list(tmp_path.glob("*.draft"))
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+def test_merges_go_on_amid_their_interval(run_ranks, tmp_path):
+    of_ranks = run_ranks(2, __file__, "merge_and_resume", str(tmp_path))
+    for merge in ("frozen_denominator", "parameters"):
+        for one in of_ranks:
+            whole, resumed = one[merge]
+            assert resumed["first"] == SAVED_AT
+            assert resumed["losses"] == whole["losses"][SAVED_AT:]
+            assert resumed["dense"] == whole["dense"]
+            assert resumed["rows"] == whole["rows"]
+        assert of_ranks[0][merge][0]["dense"] == of_ranks[1][merge][0]["dense"]
 
 
 @pytest.mark.multiprocess

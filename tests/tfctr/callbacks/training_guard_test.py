@@ -1,6 +1,7 @@
 """What the callbacks refuse or stop, and in which words."""
 
 import re
+import types
 
 import keras
 import numpy as np
@@ -8,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig, TieredStorage
-from tfctr.callbacks import Throughput, TrainingGuard, check_callbacks, training_guard
-from tfctr.distributed import DistributedOptimizer
+from tfctr.callbacks import Throughput, TrainingGuard, check_callbacks
+from tfctr.distributed import DistributedOptimizer, ranks
 
 SGD = keras.optimizers.SGD
 
@@ -158,23 +159,26 @@ class EverywhereStorage(TieredStorage):
 class MergingOptimizer(SGD):
     """Stands for an optimizer that merges the weights of the ranks itself."""
 
-    def merge(self):
-        pass
+    merges_weights = True
+
+
+@pytest.fixture
+def two_ranks(monkeypatch):
+    """For the checks alone: nothing is exchanged."""
+    monkeypatch.setattr(ranks, "engine", types.SimpleNamespace(size=lambda: 2))
 
 
 @pytest.mark.parametrize(
     "make_optimizer", [lambda: DistributedOptimizer(SGD(0.1)), MergingOptimizer]
 )
-def test_ranks_that_train_one_model_may_train(monkeypatch, make_optimizer):
-    monkeypatch.setattr(training_guard.distributed, "size", lambda: 2)
+def test_ranks_that_train_one_model_may_train(two_ranks, make_optimizer):
     layer = embedding()
     layer.storage = EverywhereStorage()
     fit(model_around(layer), make_optimizer(), TrainingGuard())
     fit(plain_model(), make_optimizer(), TrainingGuard())
 
 
-def test_ranks_that_train_apart_may_not(monkeypatch):
-    monkeypatch.setattr(training_guard.distributed, "size", lambda: 2)
+def test_ranks_that_train_apart_may_not(two_ranks):
     for model in (plain_model(), model_around(embedding()), Late()):
         with pytest.raises(ValueError, match="2 ranks must train one model. Received:"):
             fit(model, SGD(0.1), TrainingGuard())

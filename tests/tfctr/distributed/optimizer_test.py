@@ -10,13 +10,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig
+from keras_layers import (
+    DynamicEmbedding,
+    FeatureConfig,
+    TableConfig,
+    TieredStorage,
+)
 from tfctr import distributed
 from tfctr.callbacks import TrainingGuard
 from tfctr.distributed import (
     BroadcastCallback,
     DistributedOptimizer,
     MetricAverage,
+    ShardedStorage,
     is_distributed,
 )
 
@@ -124,20 +130,20 @@ def moved(num_rows, eagerly, **options):
     ]
 
 
-def table_model(seed=None, storage=None, dim=2):
+def table_model(seed=None, storage=ShardedStorage, dim=2):
     table = TableConfig("ads", dim, keras.optimizers.SGD(0.1), seed=seed)
     ids = keras.Input((), dtype="int64")
-    layer = DynamicEmbedding(FeatureConfig(table), storage, name="embedding")
+    layer = DynamicEmbedding(FeatureConfig(table), storage(), name="embedding")
     return keras.Model(ids, keras.layers.Dense(1)(layer(ids)))
 
 
 class Late(keras.Model):
     """A model with a table that is built when it is first called."""
 
-    def __init__(self):
+    def __init__(self, storage=ShardedStorage):
         super().__init__(name="late")
         table = TableConfig("ads", 2, keras.optimizers.SGD(0.1), seed=1)
-        self.rows = DynamicEmbedding(FeatureConfig(table), name="embedding")
+        self.rows = DynamicEmbedding(FeatureConfig(table), storage(), name="embedding")
         self.head = keras.layers.Dense(1)
 
     def call(self, inputs, training=None):
@@ -207,11 +213,14 @@ def scenarios():
     refused["metric"] = refusal(
         dense_model(0), MetricAverage(), x=X[:4], metrics=[Largest()]
     )
-    refused["plain"] = refusal(
-        dense_model(0), TrainingGuard(), x=X[:4], optimizer="sgd"
-    )
-    refused["storage"] = refusal(table_model(seed=1), TrainingGuard())
-    refused["late storage"] = refusal(Late(), TrainingGuard())
+    plain = {"seed": 1, "storage": TieredStorage}
+    for callback in (BroadcastCallback, MetricAverage, TrainingGuard):
+        name = callback.__name__
+        refused[f"plain {name}"] = refusal(
+            dense_model(0), callback(), x=X[:4], optimizer="sgd"
+        )
+        refused[f"storage {name}"] = refusal(table_model(**plain), callback())
+    refused["late storage"] = refusal(Late(TieredStorage), TrainingGuard())
     return found
 
 
@@ -309,14 +318,19 @@ REFUSED = {
     "metric": "Received: the metric 'largest' of class Largest, whose states need not "
     "be sums. If they are, give the class an attribute sums_over_ranks = True; if not, "
     "evaluate it on one rank.",
-    "plain": "2 ranks must train one model. Received: SGD, an optimizer that knows its "
-    "own rank only. Compile with tfctr.distributed.DistributedOptimizer(optimizer).",
-    "storage": "2 ranks must train one set of rows. Received: layer 'embedding' with "
-    "TieredStorage, which knows its own rank only. Make it with "
-    "storage=tfctr.distributed.ShardedStorage(...), or ReplicatedStorage(...), around "
-    "that storage.",
     "late storage": "2 ranks must train one set of rows. Received: layer 'embedding'",
 }
+for callback in (BroadcastCallback, MetricAverage, TrainingGuard):
+    REFUSED[f"plain {callback.__name__}"] = (
+        "2 ranks must train one model. Received: SGD, an optimizer that knows its own "
+        "rank only. Compile with tfctr.distributed.DistributedOptimizer(optimizer)."
+    )
+    REFUSED[f"storage {callback.__name__}"] = (
+        "2 ranks must train one set of rows. Received: layer 'embedding' with "
+        "TieredStorage, which knows its own rank only. Make it with "
+        "storage=tfctr.distributed.ShardedStorage(...), or ReplicatedStorage(...), "
+        "around that storage."
+    )
 
 
 @pytest.mark.multiprocess
@@ -335,7 +349,7 @@ def test_the_gradients_of_anchors_are_not_sent(monkeypatch):
 
     monkeypatch.setattr(distributed.engine, "size", lambda: 2)
     monkeypatch.setattr(distributed.engine, "all_reduce", all_reduce)
-    model = table_model(seed=1)
+    model = table_model(seed=1, storage=TieredStorage)
     assert model.get_layer("embedding").seeds == {"ads": 1}
     assert refusal(model, run_eagerly=True) == "trained"
     assert sent == [[(2, 1), (1,)]]  # The head.
@@ -414,8 +428,7 @@ def test_a_saved_model_has_the_optimizer_it_was_made_of(tmp_path):
 class Merging(keras.optimizers.Adam):
     """An optimizer that brings the ranks together itself."""
 
-    def merge(self):
-        pass
+    merges_weights = True
 
 
 def horovod_optimizer():
@@ -450,6 +463,11 @@ SGD = keras.optimizers.SGD
             {},
             "must not merge the weights of the ranks itself. Received: Merging, which "
             "does. Compile with it as it is.",
+        ),
+        (
+            lambda: SGD(loss_scale_factor=8.0),
+            {},
+            "`optimizer` must not scale the loss. Received: loss_scale_factor=8.0.",
         ),
         (
             lambda: SGD(gradient_accumulation_steps=2),

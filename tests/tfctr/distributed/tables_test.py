@@ -78,8 +78,8 @@ def replicated_twice():
 
 def tables_of_several_widths():
     features = {
-        "user": FeatureConfig(sgd("a-1", 2)),
-        "item": FeatureConfig(sgd("a_1", 3)),
+        "user": FeatureConfig(sgd("é-1", 2)),
+        "item": FeatureConfig(sgd("è-1", 3)),
         "words": FeatureConfig(sgd("words", 2), combiner="mean", padding_id=0),
     }
     layer = DynamicEmbedding(features, storage=ShardedStorage())
@@ -167,6 +167,30 @@ def saved_and_loaded(path):
     return [read(layer), read(loaded.layers[1]), sizes]
 
 
+def loaded_from_one_process(path):
+    model = two_tables()
+    model.load_weights(path)
+    return [read_all(layer) for layer in model.layers if hasattr(layer, "tables")]
+
+
+def two_tables(storage=ShardedStorage):
+    """Two groups of tables in one layer, one with an admission."""
+    features = {
+        "user": FeatureConfig(sgd("users", 2)),
+        "item": FeatureConfig(sgd("items", 3, admission=CountAdmission(2))),
+    }
+    inputs = {name: keras.Input((), dtype="int64", name=name) for name in features}
+    layer = DynamicEmbedding(features, storage=storage())
+    outputs = keras.layers.Concatenate()(list(layer(inputs).values()))
+    return keras.Model(inputs, outputs)
+
+
+def read_all(layer):
+    return [
+        layer.read_rows(IDS, feature=name).numpy().tolist() for name in layer.features
+    ]
+
+
 def refused(path):
     table = sgd(admission=CountAdmission(2))
     messages = []
@@ -209,6 +233,7 @@ def scenarios(directory):
     found = {scenario.__name__: scenario() for scenario in EQUAL}
     found["bad_gradients_are_skipped"] = bad_gradients_are_skipped()
     found["saved_and_loaded"] = saved_and_loaded(f"{directory}/model.keras")
+    found["loaded"] = loaded_from_one_process(f"{directory}/one.weights.h5")
     found["refused"] = refused(f"{directory}/refused.keras")
     return found
 
@@ -219,7 +244,20 @@ def directory(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(run_ranks, directory):
+def one(directory):
+    """A model of one process, trained and saved; its rows."""
+    model = two_tables(TieredStorage)
+    [layer] = [layer for layer in model.layers if hasattr(layer, "tables")]
+    for _ in range(3):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(dict.fromkeys(model.input, IDS), training=True))
+        tape.gradient(loss, model.trainable_variables)
+    model.save_weights(directory / "one.weights.h5")
+    return read_all(layer)
+
+
+@pytest.fixture(scope="module")
+def found(run_ranks, directory, one):
     return run_ranks(2, __file__, "scenarios", str(directory))
 
 
@@ -260,6 +298,13 @@ def test_a_model_in_one_file_is_that_of_all_ranks(found, directory):
         assert loaded == rows == read(alone.layers[1])
         assert sizes[0] == sizes[1] < len(IDS)
     assert alone.layers[1].size() == len(IDS)
+
+
+@pytest.mark.multiprocess
+def test_two_ranks_load_what_one_process_saved(found, one):
+    assert np.any(one[0]) and np.any(one[1])
+    for of_rank in found:
+        assert of_rank["loaded"] == [one]
 
 
 @pytest.mark.multiprocess

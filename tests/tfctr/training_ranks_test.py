@@ -1,0 +1,68 @@
+"""`tfctr train` under horovodrun: the result of one process, told by rank 0."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from tfctr import training
+from tfctr.config import TrainConfig
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SETTINGS = ("data.num_examples=20000", "run.epochs=1", "run.batch_size=512")
+
+
+def run(tmp_path, *settings):
+    file = tmp_path / "result.json"
+    overrides = [*SETTINGS, f"run.directory={tmp_path}", *settings]
+    process = subprocess.run(
+        [
+            pathlib.Path(sys.executable).with_name("horovodrun"),
+            *("-np", "2", sys.executable, "-m", "tfctr", "train"),
+            *("examples/synthetic.toml", "--json", file),
+            *(part for setting in overrides for part in ("--set", setting)),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    return json.loads(file.read_text()), process.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+def test_two_ranks_end_as_one_process(run_ranks, tmp_path):
+    config = TrainConfig.load(
+        ROOT / "examples/synthetic.toml", [*SETTINGS, f"run.directory={tmp_path}/one"]
+    )
+    model, expected = training.train(config)
+    result, output = run(tmp_path)
+    assert (result["ranks"], expected["ranks"]) == (2, 1)
+    assert result["rows"] == expected["rows"]
+    # Of all examples of the test split, in whatever order.
+    np.testing.assert_allclose(result["auc"], expected["auc"], atol=2e-3)
+    np.testing.assert_allclose(result["log_loss"], expected["log_loss"], atol=2e-3)
+    # Rank 0 alone tells, and saves the rows of both.
+    assert output.count("test AUC") == output.count("Epoch 1/1") == 1
+    assert not list(tmp_path.glob("partial.*"))
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    labels, probabilities = training.predict_split(
+        loaded, training.open_log(config), "test"
+    )
+    assert len(labels) == len(probabilities)
+    assert training.auc(labels, probabilities) == pytest.approx(result["auc"], abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+def test_two_ranks_merge_every_k_steps(run_ranks, tmp_path):
+    result, _ = run(tmp_path, "run.k_step=8", "run.merge=parameters")
+    steps = -(-18_000 // 512)
+    assert result["merges"]["scheduled"] == steps // 8
+    assert result["auc"] > 0.55
