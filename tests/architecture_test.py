@@ -49,7 +49,7 @@ PARTS = {
         "bench",
         "checkpoint",
         "config",
-        "distributed",
+        "distributed",  # Of several ranks, one prints.
         "export",
         "study",
         "topology",

@@ -21,6 +21,7 @@ from tfctr.checkpoint import (
 )
 from tfctr.checkpoint.dense_state import collect
 from tfctr.distributed import engine
+from tfctr.distributed.dataset import count_elements
 from tfctr.optimizers import KStepAdam
 
 
@@ -48,7 +49,8 @@ class Checkpoint(TrainingGuard):
 
     Raises:
         ValueError: If an argument is out of range, the directory is another process's,
-            or it has checkpoints of a later step than the training begins with.
+            has checkpoints of a later step than the training begins with, or is not
+            seen by all ranks; or if `restore_best` names no logged metric.
 
     Example:
 
@@ -125,8 +127,8 @@ class Checkpoint(TrainingGuard):
             What to pass to `fit`, as it is: the data set, and the `initial_epoch`.
 
         Raises:
-            ValueError: If the model is not built or not as it was, or a file is
-                damaged.
+            ValueError: If the model is not built or not as it was, a file is damaged,
+                or the data has no end.
             tf.errors.DataLossError: If a table's file is damaged.
             tf.errors.UnavailableError: If it is missing.
         """
@@ -162,7 +164,13 @@ class Checkpoint(TrainingGuard):
             lambda _: _either(is_first.read_value(), first, whole)
         )
         # Keras takes the length of the first epoch for that of all, unless it is told.
-        self._length = count_batches(whole)
+        self._length = count_elements(whole)
+        if self._length < 0:
+            raise ValueError(
+                "To resume amid an epoch, the data must have an end, which is that of "
+                "an epoch. Received: a data set without one, as of repeat(). Give one "
+                "epoch: dataset.take(steps_per_epoch)."
+            )
         length = tf.constant(self._length, tf.int64)
         rest.cardinality = lambda: length
         return rest
@@ -369,14 +377,6 @@ def dense_paths(checkpoint: pathlib.Path, num_ranks: int) -> list[pathlib.Path]:
     paths = [path for path in paths if path.exists()]
     own = checkpoint / dense_name(engine.rank())
     return [own] if num_ranks == engine.size() and own in paths else paths
-
-
-def count_batches(dataset: tf.data.Dataset) -> int:
-    """Returns how many elements there are, by reading them all if need be."""
-    known = int(dataset.cardinality())
-    if known >= 0:
-        return known
-    return int(dataset.reduce(tf.constant(0, tf.int64), lambda n, *_: n + 1))
 
 
 def _either(

@@ -93,7 +93,7 @@ def shard_examples(
         )
     if engine.size() == 1:
         return dataset.batch(batch_size)
-    counts = engine.gather_objects(_count(dataset), "shard_examples.counts")
+    counts = engine.gather_objects(count_elements(dataset), "shard_examples.counts")
     return _shard_examples(dataset, batch_size, engine.rank(), counts, training)
 
 
@@ -156,8 +156,8 @@ def _shard_examples(
     return batches.apply(tf.data.experimental.assert_cardinality(steps))
 
 
-def _count(dataset: tf.data.Dataset) -> int:
-    """Returns the number of examples; -1 if there is no end."""
+def count_elements(dataset: tf.data.Dataset) -> int:
+    """Returns how many elements there are, by reading them if need be; -1: no end."""
     known = int(dataset.cardinality())
     if known != tf.data.UNKNOWN_CARDINALITY:
         return known

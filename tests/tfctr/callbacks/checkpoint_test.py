@@ -616,6 +616,12 @@ def lines_of(root):
     return path.read_text().count("\n") if path.exists() else 0
 
 
+def test_data_without_an_end_cannot_be_resumed_amid_an_epoch(log, runs, tmp_path):
+    directory = broken_off(runs, "ram", EVERY, tmp_path)
+    with pytest.raises(ValueError, match="must have an end, which is that of an epoch"):
+        Checkpoint(directory).resume(make_model(log), epoch_data(log).repeat())
+
+
 @pytest.mark.parametrize("given", ["dataset", "function"])
 def test_a_checkpoint_at_the_end_of_an_epoch_is_resumed(log, runs, tmp_path, given):
     whole = make_model(log)
