@@ -63,6 +63,39 @@ def test_what_was_collected_is_of_that_moment(tmp_path):
     assert values(model) == before
 
 
+def test_of_several_ranks_states_it_takes_the_mean(tmp_path):
+    model = train(make_model())
+    first = collect(model)
+    arrays = [
+        {
+            name: (array + rank).astype(array.dtype)
+            if np.issubdtype(array.dtype, np.floating)
+            else array
+            for name, array in first.items()
+        }
+        for rank in range(3)
+    ]
+    paths = [tmp_path / f"{rank}.npz" for rank in range(3)]
+    for path, one in zip(paths, arrays, strict=True):
+        write_dense(path, one)
+    read_dense(paths, model)
+    found = collect(model)
+    for name, array in first.items():
+        if np.issubdtype(array.dtype, np.floating):
+            np.testing.assert_allclose(found[name], array + 1, 1e-6)
+        else:
+            np.testing.assert_array_equal(found[name], array)
+
+
+def test_the_mean_of_equal_states_is_each_of_them(tmp_path):
+    saved = train(make_model())
+    for rank in range(3):
+        write_dense(tmp_path / f"{rank}.npz", collect(saved))
+    model = make_model()
+    read_dense([tmp_path / f"{rank}.npz" for rank in range(3)], model)
+    assert values(model) == values(saved)
+
+
 def test_rows_are_no_variables():
     model = train(make_model())
     assert max(array.size for array in collect(model).values()) < 8 * 2
