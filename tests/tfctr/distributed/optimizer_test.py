@@ -360,8 +360,12 @@ def test_the_gradients_of_anchors_are_not_sent(monkeypatch):
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_alone_it_does_as_the_optimizer_it_was_made_of(name):
-    assert trained(DistributedOptimizer(optimizers()[name])) == trained(
-        optimizers()[name]
+    # TensorFlow's dense kernels may add in another order each time.
+    check_close(
+        trained(DistributedOptimizer(optimizers()[name])),
+        trained(optimizers()[name]),
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 
