@@ -206,6 +206,17 @@ def test_any_number_of_ranks_resumes_any_other(run_ranks, saved, alone, ranks):
         assert_equal_rows(restored, rows[0], 1e-3)
 
 
+@pytest.mark.soak
+@pytest.mark.multiprocess
+def test_one_process_resumes_what_four_ranks_saved(run_ranks, tmp_path, alone):
+    of_ranks = run_ranks(4, __file__, "train", str(tmp_path))
+    np.testing.assert_allclose(mean(of_ranks), alone[1]["losses"], 1e-4)
+    keep_first(tmp_path)
+    found = resume_all({"4": str(tmp_path), "1": str(alone[0])})
+    np.testing.assert_allclose(found["4"]["losses"], found["1"]["losses"], 1e-4)
+    assert_equal_rows(found["4"]["rows"], found["1"]["rows"], 1e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.multiprocess
 def test_a_job_that_lost_a_rank_goes_on_from_its_last_checkpoint(
