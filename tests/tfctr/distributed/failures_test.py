@@ -10,10 +10,13 @@ import sys
 import threading
 import time
 
+import keras
+import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
 
+from keras_layers import DynamicEmbedding, TableConfig
 from tfctr import distributed
 from tfctr.distributed import engine, failures
 
@@ -56,6 +59,18 @@ def fail(failure):
         time.sleep(600)
     elif failure == "astray":
         engine.all_reduce([tf.ones([3])], "other.gradients")
+
+
+def predict_on_one_rank():
+    """What a script must not do: a lookup of which the other ranks know nothing."""
+    inputs = keras.Input((2,), dtype="int64")
+    table = TableConfig("ads", 2, keras.optimizers.SGD(0.1), seed=1)
+    rows = DynamicEmbedding(table, distributed.ShardedStorage())(inputs)
+    model = keras.Model(inputs, rows)
+    if distributed.is_main():
+        model.predict(np.arange(8).reshape(4, 2), verbose=0)
+    else:
+        time.sleep(600)
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +127,16 @@ def test_a_rank_that_raises_says_who_it_is_and_what_to_do(printed):
 def test_a_rank_that_is_killed_is_told(printed):
     assert "Process 1 exit with status code 137" in printed("killed")
     assert "Process name: 1\n" in printed("killed")
+
+
+@pytest.mark.multiprocess
+@pytest.mark.soak
+def test_a_prediction_on_one_rank_ends_the_job(run_ranks):
+    env = {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "5"}
+    text = run_ranks(2, __file__, "predict_on_one_rank", fails=True, env=env)
+    assert "table.ads.keys" in text  # What rank 1 has not called.
+    assert "tfctr: rank 0 of 2 waits for a rank that is gone" in text
+    assert "If Horovod tells of missing ranks instead: they stalled, or called" in text
 
 
 @pytest.mark.multiprocess
