@@ -32,6 +32,7 @@ from keras_layers.table_group import (
     find_feature,
     group_tables,
 )
+from keras_layers.table_lookup import TableLookup, group_lookups
 
 _built: "weakref.WeakSet[DynamicEmbedding]" = weakref.WeakSet()
 
@@ -131,6 +132,7 @@ class DynamicEmbedding(keras.layers.Layer):
             for table in tables_of(self.features)
         }
         self._groups: list[TableGroup] = []
+        self._lookups: list[TableLookup] = []
         self._places: dict[str, Place] = {}
 
     # Building.
@@ -161,6 +163,7 @@ class DynamicEmbedding(keras.layers.Layer):
                 trainable=False,
                 name=f"step_{index}",
             )
+        self._lookups = group_lookups(self.storage, self._groups)
         _built.add(self)
         self.built = True
 
@@ -183,7 +186,9 @@ class DynamicEmbedding(keras.layers.Layer):
             unless_cached: Boolean. Whether to do nothing while the page cache of the
                 system has nearly all rows that are read.
         """
-        for group, _, keys in self._batches(self._flatten(inputs, None)):
+        flat = self._flatten(inputs, None)
+        for group in self._groups:
+            keys = self._keys_in(group, flat)
             group.table.prefetch(keys.ids, keys.features, unless_cached)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
@@ -429,36 +434,50 @@ class DynamicEmbedding(keras.layers.Layer):
             for name, config in self.features.items()
         }
 
-    def _batches(
-        self, flat: dict[str, FlatIds]
-    ) -> Iterator[tuple[TableGroup, list[str], Keys]]:
-        """Yields each group, the names of its features, and the keys of them all."""
-        for index, group in enumerate(self._groups):
-            names = [name for name in flat if self._places[name].group == index]
-            parts = [(flat[name].ids, flat[name].features) for name in names]
-            yield group, names, Keys.concat(parts)
+    def _features_in(self, group: TableGroup) -> list[str]:
+        return [
+            name
+            for name, place in self._places.items()
+            if self._groups[place.group] is group
+        ]
+
+    def _keys_in(self, group: TableGroup, flat: dict[str, FlatIds]) -> Keys:
+        """Returns the keys of all features of the group, one behind the other."""
+        names = self._features_in(group)
+        return Keys.concat([(flat[name].ids, flat[name].features) for name in names])
 
     def _look_up(
         self, flat: dict[str, FlatIds], training: bool | None
     ) -> dict[str, Any]:
         """Looks every group up once, and hands each feature its rows."""
-        outputs = {}
-        for group, names, keys in self._batches(flat):
+        outputs: dict[str, Any] = {}
+        for lookup in self._lookups:
             anchor = tf.convert_to_tensor(self.anchor.value)
+            keys = [self._keys_in(group, flat) for group in lookup.groups]
             if not self.trainable:
-                rows = group.read(keys)
+                found = lookup.read(keys)
             elif training is None:
-                rows = group.read_untold(anchor, keys, self.name)
+                found = lookup.read_untold(anchor, keys, self.name)
             else:
-                rows = group.lookup(anchor, keys) if training else group.read(keys)
-            parts = [rows]
-            if len(names) > 1:
-                parts = tf.split(rows, [tf.size(flat[name].ids) for name in names])
-            for name, part in zip(names, parts, strict=True):
-                part.set_shape([None, group.config.dim])
-                # Pooled first: in float32, whatever the policy.
-                outputs[name] = tf.cast(flat[name].finish(part), self.compute_dtype)
+                found = lookup.lookup(anchor, keys) if training else lookup.read(keys)
+            for group, rows in zip(lookup.groups, found, strict=True):
+                outputs |= self._finish(group, rows, flat)
         return {name: outputs[name] for name in flat}
+
+    def _finish(
+        self, group: TableGroup, rows: tf.Tensor, flat: dict[str, FlatIds]
+    ) -> dict[str, Any]:
+        """Returns the outputs of the group's features, of the rows of `_keys_in`."""
+        names = self._features_in(group)
+        parts = [rows]
+        if len(names) > 1:
+            parts = tf.split(rows, [tf.size(flat[name].ids) for name in names])
+        outputs = {}
+        for name, part in zip(names, parts, strict=True):
+            part.set_shape([None, group.config.dim])
+            # Pooled first: in float32, whatever the policy.
+            outputs[name] = tf.cast(flat[name].finish(part), self.compute_dtype)
+        return outputs
 
     def _keys_of(self, ids: Any, feature: str | int | None) -> tuple[TableGroup, Keys]:
         if not self.built:

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import hashlib
 import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -65,64 +64,6 @@ class TableGroup:
         it runs no Python lock is in reach.
         """
         return self._lock if tf.executing_eagerly() else contextlib.nullcontext()
-
-    def lookup(self, anchor: tf.Tensor, keys: "Keys") -> tf.Tensor:
-        """Returns rows whose gradient moves the table when it is taken.
-
-        The gradient with respect to `anchor`, a scalar, is what a training step asks
-        for; it is zero, and on the way to it the table is updated.
-        """
-        # TensorFlow keeps the gradient functions of graphs for as long as the process
-        # lives, and all that they refer to.
-        this: Any = (lambda: self) if tf.executing_eagerly() else weakref.ref(self)
-
-        @tf.custom_gradient
-        def lookup(anchor: tf.Tensor) -> Any:
-            with self.one_at_a_time():
-                step = tf.convert_to_tensor(self.step.value)
-                rows, ticket = self.table.lookup(keys.ids, keys.features, step)
-
-            def update(upstream: tf.Tensor) -> tf.Tensor:
-                this()._update(ticket, tf.convert_to_tensor(upstream))
-                return tf.zeros_like(anchor)
-
-            return rows, update
-
-        return lookup(anchor)
-
-    def read(self, keys: "Keys") -> tf.Tensor:
-        """Returns rows without a gradient, and changes nothing."""
-        with self.one_at_a_time():
-            return self.table.read(keys.ids, keys.features, self.step.value)
-
-    def read_untold(self, anchor: tf.Tensor, keys: "Keys", layer: str) -> tf.Tensor:
-        """As `read`, for a call that nobody told whether it is training.
-
-        A gradient through it is an error: without one, a model whose `call` has no
-        argument `training` would fit everything but the table, and say nothing.
-        """
-        rows = self.read(keys)
-
-        @tf.custom_gradient
-        def read(anchor: tf.Tensor) -> Any:
-            def refuse(upstream: tf.Tensor) -> tf.Tensor:
-                raise ValueError(
-                    f"Layer '{layer}' expects to be told whether it is training "
-                    "before a gradient is taken through it. Received: training=None. "
-                    "To train: give your model's `call` the argument, and Keras hands "
-                    "it on, def call(self, inputs, training=None); in a loop of your "
-                    "own, say model(inputs, training=True). To leave the table as it "
-                    "is: training=False."
-                )
-
-            return tf.identity(rows), refuse
-
-        return read(anchor)
-
-    def _update(self, ticket: tf.Tensor, gradients: tf.Tensor) -> None:
-        rate = self.learning_rate()
-        with self.one_at_a_time():
-            self.step.assign(self.table.update(ticket, gradients, rate))
 
     def learning_rate(self) -> tf.Tensor:
         """Returns the learning rate of this step's update."""

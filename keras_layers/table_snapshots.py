@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_layers.storage.storage import SavedTable
 from keras_layers.table_group import TableGroup, feature_seed
 from tfctr_ops import SnapshotInfo, read_info
 
@@ -54,6 +55,7 @@ def restore_snapshots(
             empty; without, and the table is as it was.
     """
     saved = []
+    saved_step: dict[int, int] = {}
     for index, group in enumerate(groups):
         parts = _parts_of(directory / str(index))
         for path in parts:
@@ -67,6 +69,12 @@ def restore_snapshots(
                     f"{metadata['features']}. Build the model as it was when the "
                     "snapshot was made."
                 )
+            if info.step != saved_step.setdefault(index, info.step):
+                raise ValueError(
+                    f"Layer '{layer}' expects parts of a table that were saved at one "
+                    f"step. Received: '{path}' of step {info.step}, and another of "
+                    f"step {saved_step[index]}. Restore another checkpoint."
+                )
         saved.append((group, parts, metadata))
     for group, parts, metadata in saved:
         seeds.update(metadata["seeds"])
@@ -75,7 +83,9 @@ def restore_snapshots(
             for name in group.features
         ]
         numbers = [group.features[name] for name in metadata["features"]]
-        group.table.restore([str(path) for path in parts], numbers, group.seeds)
+        group.table.restore(
+            SavedTable([str(path) for path in parts], numbers, group.seeds)
+        )
         group.step.assign(group.table.stats()["step"])
         if (rate := metadata["learning_rate"]) is not None:
             optimizer: Any = group.config.optimizer

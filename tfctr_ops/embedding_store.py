@@ -116,7 +116,11 @@ class EmbeddingStore:
         closing.atexit = False
 
     def lookup(
-        self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor | int = -1
+        self,
+        ids: tf.Tensor,
+        features: tf.Tensor,
+        expected_step: tf.Tensor | int = -1,
+        counts: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the weights of keys for training, inserting unseen keys.
 
@@ -127,6 +131,8 @@ class EmbeddingStore:
             features: int32 `(p,)`.
             expected_step: int64 scalar. How many updates the caller believes the store
                 has seen; any other number is an error. -1 if it has no belief.
+            counts: int32 `(n,)`, none negative. How often each key counts for
+                admission. `None`: once.
 
         Returns:
             The weights, float32 `(n, dim)`, and the ticket for `update`, a scalar.
@@ -137,8 +143,9 @@ class EmbeddingStore:
             tf.errors.FailedPreconditionError: If `expected_step` is wrong.
         """
         expected_step = tf.cast(expected_step, tf.int64)
+        counts = tf.zeros([0], tf.int32) if counts is None else counts
         weights, ticket = self._ops.tfctr_embedding_store_lookup(
-            self._handle, ids, features, expected_step, dim=self.config.dim
+            self._handle, ids, features, expected_step, counts, dim=self.config.dim
         )
         return weights, ticket
 

@@ -1,5 +1,6 @@
 """`route_keys`: the distinct keys of a batch, by the ranks that own them."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -13,19 +14,21 @@ class KeyRoutes(NamedTuple):
     Attributes:
         messages: int64 `(m,)`. What to send to each owner, one behind the other, for
             `read_key_messages` to read there.
-        sizes: int32 `(num_owners,)`. The size of each message: `num_features` and one
-            more for each distinct key.
+        sizes: int32 `(num_owners,)`. The size of each message: `num_features`, one more
+            for each distinct key, and half of one for its count.
+        num_keys: int32 `(num_owners,)`. Distinct keys in each message.
         places: int32 `(n,)`. Of each key of the batch its place among the distinct
             ones, which are counted over all messages; -1 for an absent key.
 
     Example:
 
     >>> KeyRoutes._fields
-    ('messages', 'sizes', 'places')
+    ('messages', 'sizes', 'num_keys', 'places')
     """
 
     messages: tf.Tensor
     sizes: tf.Tensor
+    num_keys: tf.Tensor
     places: tf.Tensor
 
 
@@ -36,35 +39,47 @@ class SentKeys(NamedTuple):
         ids: int64 `(n,)`.
         features: int32 `(n,)`.
         num_keys: int32 `(num_senders,)`. How many each sender has sent.
+        counts: int32 `(n,)`. How often each counts; `(0,)` if none were sent.
 
     Example:
 
     >>> SentKeys._fields
-    ('ids', 'features', 'num_keys')
+    ('ids', 'features', 'num_keys', 'counts')
     """
 
     ids: tf.Tensor
     features: tf.Tensor
     num_keys: tf.Tensor
+    counts: tf.Tensor
 
 
 def route_keys(
-    ids: tf.Tensor, features: tf.Tensor, num_features: int, num_owners: int
+    ids: tf.Tensor,
+    features: tf.Tensor,
+    num_features: int | Sequence[int],
+    num_owners: int,
+    counts: tf.Tensor | None = None,
+    sends_counts: bool = False,
 ) -> KeyRoutes:
     """Finds the distinct keys of a batch, and who owns them.
 
-    The owner of a key depends on the key and on `num_owners` alone.
+    The owner of a key depends on its id, on the number of its feature within its table,
+    and on `num_owners` alone.
 
     Args:
         ids: int64 `(n,)`.
         features: int32 `(p,)`, where p divides n: key i is `(features[i % p], ids[i])`.
             Feature -1 stands for an absent key.
-        num_features: Integer. Features lie below it.
+        num_features: Integer: how many the table has. Or integers, of several tables,
+            whose features are numbered one table after the other.
         num_owners: Integer. How many ranks share the keys.
+        counts: int32 `(n,)`, none negative. How often each key counts; those of equal
+            keys are added. `None`: once.
+        sends_counts: Boolean. Whether the messages tell the counts.
 
     Raises:
-        tf.errors.InvalidArgumentError: If a feature is out of range, or p does not
-            divide n.
+        tf.errors.InvalidArgumentError: If a feature is out of range, p does not divide
+            n, or there is not one count for each id.
 
     Example:
 
@@ -76,22 +91,30 @@ def route_keys(
     >>> keys.ids.numpy().tolist(), keys.features.numpy().tolist()
     ([7, 5], [0, 1])
     """
+    counts = tf.zeros([0], tf.int32) if counts is None else counts
+    tables = [num_features] if isinstance(num_features, int) else list(num_features)
     return KeyRoutes(
         *library.load().tfctr_route_keys(
-            ids, features, num_features=num_features, num_owners=num_owners
+            ids,
+            features,
+            counts,
+            num_features=tables,
+            num_owners=num_owners,
+            sends_counts=sends_counts,
         )
     )
 
 
 def read_key_messages(
-    messages: tf.Tensor, sizes: tf.Tensor, num_features: int
+    messages: tf.Tensor, sizes: tf.Tensor, num_features: int, has_counts: bool = False
 ) -> SentKeys:
     """Reads the keys of messages that `route_keys` made, on whichever rank.
 
     Args:
         messages: int64 `(m,)`. The messages, one behind the other.
         sizes: int32 `(num_senders,)`. Of each message.
-        num_features: Integer, as the senders have.
+        num_features: Integer, as the senders have over all tables.
+        has_counts: Boolean. Whether the senders have sent counts.
 
     Raises:
         tf.errors.InvalidArgumentError: If these are no such messages.
@@ -104,6 +127,6 @@ def read_key_messages(
     """
     return SentKeys(
         *library.load().tfctr_read_key_messages(
-            messages, sizes, num_features=num_features
+            messages, sizes, num_features=num_features, has_counts=has_counts
         )
     )

@@ -41,6 +41,26 @@ class Forecast:
     ssd_bytes: int
 
 
+@dataclasses.dataclass(frozen=True)
+class SavedTable:
+    """A snapshot of a table, and what is wanted of it.
+
+    Args:
+        directories: Strings. Those of its parts.
+        features: Integers. Feature f of the snapshot becomes `features[f]`.
+        seeds: Integers. Those of the table's features from now on.
+        owner: Integer. Only keys that belong to it are taken, as
+            `tfctr_ops.route_keys` says.
+        num_owners: Integer. How many owners there are.
+    """
+
+    directories: Sequence[str]
+    features: Sequence[int]
+    seeds: Sequence[int]
+    owner: int = 0
+    num_owners: int = 1
+
+
 class Table(abc.ABC):
     """The live rows of one or more features; made by `Storage.open`.
 
@@ -50,17 +70,22 @@ class Table(abc.ABC):
 
     @abc.abstractmethod
     def lookup(
-        self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+        self,
+        ids: tf.Tensor,
+        features: tf.Tensor,
+        expected_step: tf.Tensor,
+        counts: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, Any]:
         """Returns the weights `(n, dim)` for training, inserting unseen keys.
 
-        Keys that the table's admission refuses are counted, and read the default row.
-        The second value is a ticket: `update` needs it, and dropping it is fine.
+        Keys that the table's admission refuses are counted, each as often as `counts`,
+        int32 `(n,)`, says, or once; they read the default row. The second value is a
+        ticket: `update` needs it, and dropping it is fine.
         """
 
     @abc.abstractmethod
     def update(
-        self, ticket: tf.Tensor, gradients: tf.Tensor, learning_rate: tf.Tensor
+        self, ticket: Any, gradients: tf.Tensor, learning_rate: tf.Tensor
     ) -> tf.Tensor:
         """Moves the distinct rows of a lookup by its gradients `(n, dim)`.
 
@@ -144,20 +169,8 @@ class Table(abc.ABC):
         """
 
     @abc.abstractmethod
-    def restore(
-        self,
-        directories: Sequence[str],
-        features: Sequence[int],
-        seeds: Sequence[int],
-        owner: int = 0,
-        num_owners: int = 1,
-    ) -> None:
-        """Replaces all rows, the counts of admission and the step by a snapshot's.
-
-        `directories` are those of its parts. Its feature f becomes `features[f]`;
-        `seeds` are those of the table's features from now on. Only keys that belong to
-        `owner` are taken, as `tfctr_ops.route_keys` says.
-        """
+    def restore(self, saved: SavedTable) -> None:
+        """Replaces all rows, the counts of admission and the step by a snapshot's."""
 
     @abc.abstractmethod
     def size(self) -> int:
@@ -168,10 +181,36 @@ class Table(abc.ABC):
         """Returns counts of what the table holds and did."""
 
 
-class Storage(abc.ABC):
-    """Says where the rows of tables live. Immutable, and may be shared and copied."""
+@dataclasses.dataclass(frozen=True)
+class Lookup:
+    """What a layer asks of one table: the arguments of `Table.lookup`."""
 
-    # Whether all ranks of a job train the same rows.
+    table: Table
+    ids: tf.Tensor
+    features: tf.Tensor
+    expected_step: tf.Tensor
+    counts: tf.Tensor | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """What a layer tells one table: the arguments of `Table.update`."""
+
+    table: Table
+    ticket: Any
+    gradients: tf.Tensor
+    learning_rate: tf.Tensor
+
+
+class Storage(abc.ABC):
+    """Says where the rows of tables live. Immutable, and may be shared and copied.
+
+    A layer asks several of the tables that its storage has opened in one call, so that
+    a storage may do at once for all what takes long for each.
+    """
+
+    # Whether all ranks of a job train the same rows. Tables of one width are then
+    # looked up and updated in one call.
     spans_ranks: bool = False
 
     @abc.abstractmethod
@@ -182,6 +221,29 @@ class Storage(abc.ABC):
             config: `TableConfig`.
             feature_seeds: One integer per feature.
         """
+
+    def lookup(self, lookups: Sequence[Lookup]) -> list[tuple[tf.Tensor, Any]]:
+        """Returns what `Table.lookup` returns, of each."""
+        return [
+            asked.table.lookup(
+                asked.ids, asked.features, asked.expected_step, asked.counts
+            )
+            for asked in lookups
+        ]
+
+    def update(self, updates: Sequence[Update]) -> list[tf.Tensor]:
+        """Returns what `Table.update` returns, of each; all of one `lookup`."""
+        return [
+            told.table.update(told.ticket, told.gradients, told.learning_rate)
+            for told in updates
+        ]
+
+    def read(self, lookups: Sequence[Lookup]) -> list[tf.Tensor]:
+        """Returns what `Table.read` returns, of each."""
+        return [
+            asked.table.read(asked.ids, asked.features, asked.expected_step)
+            for asked in lookups
+        ]
 
     @abc.abstractmethod
     def forecast(self, config: TableConfig, num_keys: int) -> Forecast:

@@ -11,7 +11,15 @@ import numpy as np
 import tensorflow as tf
 
 from keras_layers.storage.byte_size import parse_bytes
-from keras_layers.storage.storage import Counts, Forecast, Keys, Storage, Table, Vectors
+from keras_layers.storage.storage import (
+    Counts,
+    Forecast,
+    Keys,
+    SavedTable,
+    Storage,
+    Table,
+    Vectors,
+)
 from keras_layers.table_config import TableConfig
 from tfctr_ops import EmbeddingStore, MemoryBudget, Rows, StoreConfig
 from tfctr_ops.store_config import EVICTION_POLICIES
@@ -193,12 +201,16 @@ class TieredTable(Table):
         self._store = store
 
     def lookup(
-        self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._store.lookup(ids, features, expected_step)
+        self,
+        ids: tf.Tensor,
+        features: tf.Tensor,
+        expected_step: tf.Tensor,
+        counts: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, Any]:
+        return self._store.lookup(ids, features, expected_step, counts)
 
     def update(
-        self, ticket: tf.Tensor, gradients: tf.Tensor, learning_rate: tf.Tensor
+        self, ticket: Any, gradients: tf.Tensor, learning_rate: tf.Tensor
     ) -> tf.Tensor:
         return self._store.update(ticket, gradients, learning_rate)
 
@@ -248,15 +260,8 @@ class TieredTable(Table):
     def finish_save(self, metadata: str) -> dict[str, int]:
         return self._store.finish_save(metadata)
 
-    def restore(
-        self,
-        directories: Sequence[str],
-        features: Sequence[int],
-        seeds: Sequence[int],
-        owner: int = 0,
-        num_owners: int = 1,
-    ) -> None:
-        self._store.restore(directories, features, seeds, owner, num_owners)
+    def restore(self, saved: SavedTable) -> None:
+        self._store.restore(**vars(saved))
 
     def size(self) -> int:
         return self._store.stats()["known_rows"]

@@ -266,3 +266,19 @@ def test_prefetched_rows_are_in_memory(tmp_path, in_graph):
     np.testing.assert_array_equal(rows, np.ones((1000, 64)))
     assert rows_read() == after
     assert layer.size() == 20_000
+
+
+def test_parts_of_different_steps_are_no_snapshot(tmp_path):
+    layer = make_layer()
+    for part in ("part-00000-of-00002", "part-00001-of-00002"):
+        train(layer)
+        save(layer, tmp_path / part, tmp_path)
+    for table in ("0", "1"):
+        (tmp_path / "saved" / table).mkdir(parents=True)
+        for part in tmp_path.glob("part-*"):
+            (part / table).rename(tmp_path / "saved" / table / part.name)
+    before = rows_of(layer)
+    message = "parts of a table that were saved at one step. Received: '.*part-00001.*'"
+    with pytest.raises(ValueError, match=f"{message} of step 2, and another of step 1"):
+        layer.restore_snapshot(tmp_path / "saved")
+    assert rows_of(layer) == before

@@ -29,6 +29,30 @@ def test_each_distinct_key_arrives_once_where_its_place_says(num_owners):
         assert place == -1 if feature < 0 else arrived[place] == (feature, id_)
 
 
+def test_counts_of_equal_keys_are_added_and_travel_along():
+    ids = tf.constant([7, 5, 7, 9, 9], tf.int64)
+    counts = tf.constant([1, 2, 3, 0, 5])
+    routes = route_keys(ids, tf.constant([0]), 1, 2, counts, sends_counts=True)
+    keys = read_key_messages(routes.messages, routes.sizes, 1, has_counts=True)
+    found = dict(zip(keys.ids.numpy(), keys.counts.numpy(), strict=True))
+    assert found == {7: 4, 5: 2, 9: 5}
+    assert routes.num_keys.numpy().tolist() == keys.num_keys.numpy().tolist()
+
+
+@pytest.mark.parametrize(
+    "counts, message",
+    [
+        ([1], "one count for each of the 2 ids, or none. Received: counts.shape=.1."),
+        ([[1, 1]], "or none. Received: counts.shape=.1,2."),
+        ([3, -1], "`counts` must not be negative. Received: a count of -1"),
+    ],
+)
+def test_counts_that_are_none_are_refused(counts, message):
+    ids, feature = tf.constant([1, 2], tf.int64), tf.constant([0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        route_keys(ids, feature, 1, 1, tf.constant(counts))
+
+
 def test_owners_share_many_keys_about_equally():
     routes = route_keys(tf.range(30_000, dtype=tf.int64), tf.constant([0]), 1, 3)
     assert routes.sizes.numpy().sum() == 30_003

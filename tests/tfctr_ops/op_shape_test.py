@@ -18,6 +18,7 @@ DTYPES = {
     "rows": tf.float32,
     "last_steps": tf.int64,
     "counts": tf.int64,
+    "often": tf.int32,
     "step": tf.int64,
     "directory": tf.string,
     "directories": tf.string,
@@ -28,7 +29,7 @@ DTYPES = {
 }
 # The inputs of each op after the store, and its attributes.
 OPS = {
-    "lookup": (["ids", "features", "expected_step"], {"dim": 3}),
+    "lookup": (["ids", "features", "expected_step", "often"], {"dim": 3}),
     "read": (["ids", "features", "expected_step"], {"dim": 3}),
     "update": (["ticket", "gradients", "learning_rate"], {}),
     "prefetch": (["ids", "features"], {}),
@@ -48,9 +49,9 @@ OPS = {
 UNKNOWN = None
 
 GOOD = [
-    ("lookup", [[5], [1], []], [[5, 3], []]),
-    ("lookup", [[None], [None], []], [[None, 3], []]),
-    ("lookup", [UNKNOWN, UNKNOWN, UNKNOWN], [[None, 3], []]),
+    ("lookup", [[5], [1], [], [5]], [[5, 3], []]),
+    ("lookup", [[None], [None], [], [0]], [[None, 3], []]),
+    ("lookup", [UNKNOWN] * 4, [[None, 3], []]),
     ("read", [[5], [1], []], [[5, 3]]),
     ("read", [[None], [None], []], [[None, 3]]),
     ("read", [UNKNOWN, UNKNOWN, UNKNOWN], [[None, 3]]),
@@ -77,10 +78,11 @@ GOOD = [
     ("close", [], []),
 ]
 BAD = [
-    ("lookup", [[5, 1], [1], []], "must be rank 1 but is rank 2"),
-    ("lookup", [[], [1], []], "must be rank 1 but is rank 0"),
-    ("lookup", [[5], [1, 1], []], "must be rank 1 but is rank 2"),
-    ("lookup", [[5], [1], [1]], "must be rank 0 but is rank 1"),
+    ("lookup", [[5, 1], [1], [], [5]], "must be rank 1 but is rank 2"),
+    ("lookup", [[], [1], [], [0]], "must be rank 1 but is rank 0"),
+    ("lookup", [[5], [1, 1], [], [5]], "must be rank 1 but is rank 2"),
+    ("lookup", [[5], [1], [1], [5]], "must be rank 0 but is rank 1"),
+    ("lookup", [[5], [1], [], []], "must be rank 1 but is rank 0"),
     ("read", [[5, 1], [1], []], "must be rank 1 but is rank 2"),
     ("read", [[5], [], []], "must be rank 1 but is rank 0"),
     ("read", [[5], [1], [1]], "must be rank 0 but is rank 1"),

@@ -1,15 +1,26 @@
 """What `ShardedStorage` and `ReplicatedStorage` have in common."""
 
+import abc
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import keras
 import tensorflow as tf
 
 from keras_layers import TableConfig, TieredStorage
-from keras_layers.storage.storage import Counts, Forecast, Keys, Storage, Table, Vectors
+from keras_layers.storage.storage import (
+    Counts,
+    Forecast,
+    Keys,
+    Lookup,
+    Storage,
+    Table,
+    Update,
+    Vectors,
+)
 from tfctr.distributed import engine
+from tfctr.distributed.joint_lookup import AskedKeys, JointLookup
 from tfctr_ops import Rows
 
 
@@ -35,10 +46,45 @@ class RankStorage(Storage):
         self._inner = inner or TieredStorage()
         self._reduction = reduction
 
-    @property
-    def _scale(self) -> float:
-        """What the sum of the ranks' gradients is multiplied by."""
-        return 1.0 / engine.size() if self._reduction == "mean" else 1.0
+    def lookup(self, lookups: Sequence[Lookup]) -> list[tuple[tf.Tensor, Any]]:
+        if engine.size() == 1:
+            return self._inner.lookup(lookups)
+        joint, asked = self._ask(lookups)
+        found = self._inner.lookup(asked.lookups)
+        rows = self._answer(joint, asked, asked.join([rows for rows, _ in found]))
+        tickets = [RankTicket(joint, asked, ticket) for _, ticket in found]
+        return list(zip(joint.rows_of_each(rows), tickets, strict=True))
+
+    def update(self, updates: Sequence[Update]) -> list[tf.Tensor]:
+        if engine.size() == 1:
+            return self._inner.update(updates)
+        joint, asked, _ = updates[0].ticket
+        # As one process would have them: a mean over the ranks, if that is asked for.
+        scale = 1.0 / engine.size() if self._reduction == "mean" else 1.0
+        sums = joint.sum_of([told.gradients * scale for told in updates])
+        parts = asked.split(self._gather_gradients(joint, asked, sums))
+        return self._inner.update(
+            [
+                Update(own.table, told.ticket.inner, part, told.learning_rate)
+                for own, told, part in zip(asked.lookups, updates, parts, strict=True)
+            ]
+        )
+
+    @abc.abstractmethod
+    def _ask(self, lookups: Sequence[Lookup]) -> tuple[JointLookup, AskedKeys]:
+        """Tells other ranks what this one asks, and returns what they ask of it."""
+
+    @abc.abstractmethod
+    def _answer(
+        self, joint: JointLookup, asked: AskedKeys, rows: tf.Tensor
+    ) -> tf.Tensor:
+        """Exchanges rows of asked keys for those of the own distinct keys."""
+
+    @abc.abstractmethod
+    def _gather_gradients(
+        self, joint: JointLookup, asked: AskedKeys, sums: tf.Tensor
+    ) -> tf.Tensor:
+        """Exchanges gradients of the own distinct keys for those of asked keys."""
 
     def forecast(self, config: TableConfig, num_keys: int) -> Forecast:
         """Returns what each rank will need."""
@@ -65,64 +111,85 @@ class RankTable(Table):
         own: `Table` of the rows of this rank.
         config: `TableConfig`.
         num_features: Integer.
-        scale: Float, by which the sum of the ranks' gradients is multiplied.
+        storage: `RankStorage` that has opened it.
     """
 
     def __init__(
-        self, own: Table, config: TableConfig, num_features: int, scale: float
+        self, own: Table, config: TableConfig, num_features: int, storage: RankStorage
     ) -> None:
-        self._own = own
-        self._config = config
-        self._num_features = num_features
-        self._scale = scale
+        self.own = own
+        self.config = config
+        self.num_features = num_features
+        self._storage = storage
         # Of exchanges.
-        self._name = "table." + re.sub("[^A-Za-z0-9_]", "_", config.name)
+        self.name = "table." + re.sub("[^A-Za-z0-9_]", "_", config.name)
+
+    @property
+    def wants_counts(self) -> bool:
+        """Whether it needs to know how often each key counts."""
+        return self.config.admission is not None
+
+    def lookup(
+        self,
+        ids: tf.Tensor,
+        features: tf.Tensor,
+        expected_step: tf.Tensor,
+        counts: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, Any]:
+        asked = Lookup(self, ids, features, expected_step, counts)
+        return self._storage.lookup([asked])[0]
+
+    def update(
+        self, ticket: Any, gradients: tf.Tensor, learning_rate: tf.Tensor
+    ) -> tf.Tensor:
+        told = Update(self, ticket, gradients, learning_rate)
+        return self._storage.update([told])[0]
+
+    def read(
+        self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor | int = -1
+    ) -> tf.Tensor:
+        step = tf.convert_to_tensor(expected_step, tf.int64)
+        return self._storage.read([Lookup(self, ids, features, step)])[0]
 
     def prefetch(
         self, ids: tf.Tensor, features: tf.Tensor, unless_cached: bool = False
     ) -> Any:
-        return self._own.prefetch(ids, features, unless_cached)
+        return self.own.prefetch(ids, features, unless_cached)
 
     def write(self, ids: tf.Tensor, features: tf.Tensor, weights: tf.Tensor) -> None:
-        self._own.write(ids, features, weights)
+        self.own.write(ids, features, weights)
 
     def remove(self, ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
-        return self._own.remove(ids, features)
+        return self.own.remove(ids, features)
 
     def expire(self) -> int:
-        return self._own.expire()
+        return self.own.expire()
 
     def export(self, batch_size: int) -> Iterator[tuple[Keys, Vectors]]:
-        return self._own.export(batch_size)
+        return self.own.export(batch_size)
 
     def save_rows(self) -> Rows:
-        return self._own.save_rows()
+        return self.own.save_rows()
 
     def restore_rows(self, rows: Rows, step: int) -> None:
-        self._own.restore_rows(rows, step)
+        self.own.restore_rows(rows, step)
 
     def save_admission(self) -> Counts:
-        return self._own.save_admission()
+        return self.own.save_admission()
 
     def restore_admission(self, counts: Counts, features: Sequence[int]) -> None:
-        self._own.restore_admission(counts, features)
+        self.own.restore_admission(counts, features)
 
     def size(self) -> int:
-        return self._own.size()
+        return self.own.size()
 
     def stats(self) -> dict[str, int]:
-        return self._own.stats()
+        return self.own.stats()
 
-    def _sum(
-        self, gradients: tf.Tensor, places: tf.Tensor, count: tf.Tensor
-    ) -> tf.Tensor:
-        """Returns the gradients of the distinct keys: float32 `(count, dim)`.
 
-        As one process would have them: a mean over the ranks, if that is asked for.
-        """
-        return tf.math.unsorted_segment_sum(gradients * self._scale, places, count)
+class RankTicket(NamedTuple):
+    """What an update needs to know of its lookup."""
 
-    def _rows_at(self, rows: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-        """Returns the rows at `places`; an absent key, whose place is -1, has zeros."""
-        rows = tf.gather(tf.pad(rows, [[1, 0], [0, 0]]), places + 1)
-        return tf.ensure_shape(rows, [None, self._config.dim])
+    joint: JointLookup
+    asked: AskedKeys
+    inner: Any

@@ -1,16 +1,17 @@
 """`ReplicatedStorage`: all rows of a table on each of the ranks."""
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_layers import TableConfig
-from keras_layers.storage.storage import Storage, Table
+from keras_layers.storage.storage import Lookup, SavedTable, Storage, Table
 from tfctr.distributed import engine
+from tfctr.distributed.joint_lookup import AskedKeys, JointLookup
 from tfctr.distributed.rank_storage import RankStorage, RankTable
-from tfctr_ops import read_key_messages, route_keys
 
 
 @keras.saving.register_keras_serializable(package="tfctr")
@@ -44,62 +45,49 @@ class ReplicatedStorage(RankStorage):
         table = self._inner.open(config, feature_seeds)
         if engine.size() == 1:
             return table
-        return ReplicatedTable(table, config, len(feature_seeds), self._scale)
+        return ReplicatedTable(table, config, len(feature_seeds), self)
 
+    def read(self, lookups: Sequence[Lookup]) -> list[tf.Tensor]:
+        if engine.size() == 1:
+            return self._inner.read(lookups)
+        tables: list[Any] = [asked.table for asked in lookups]
+        return self._inner.read(
+            [
+                dataclasses.replace(asked, table=table.own)
+                for asked, table in zip(lookups, tables, strict=True)
+            ]
+        )
 
-class ReplicatedTicket(NamedTuple):
-    """What an update needs to know of its lookup."""
+    def _ask(self, lookups: Sequence[Lookup]) -> tuple[JointLookup, AskedKeys]:
+        joint = JointLookup(lookups, num_owners=1)
+        messages = engine.all_gather(joint.routes.messages, f"{joint.name}.keys")
+        sizes = engine.all_gather(joint.routes.sizes, f"{joint.name}.sizes")
+        return joint, joint.read(messages, sizes)
 
-    inner: Any
-    places: tf.Tensor  # Of each key among the distinct ones of this rank.
-    count: tf.Tensor  # Of these.
+    def _answer(
+        self, joint: JointLookup, asked: AskedKeys, rows: tf.Tensor
+    ) -> tf.Tensor:
+        # Its own are among them.
+        first = tf.reduce_sum(asked.num_keys[: engine.rank()])
+        return rows[first : first + asked.num_keys[engine.rank()]]
+
+    def _gather_gradients(
+        self, joint: JointLookup, asked: AskedKeys, sums: tf.Tensor
+    ) -> tf.Tensor:
+        gathered = engine.all_gather(sums, f"{joint.name}.gradients")
+        return tf.ensure_shape(gathered, [None, joint.dim])
 
 
 class ReplicatedTable(RankTable):
     """A table that is the same on all ranks; see `Table` and `ReplicatedStorage`."""
 
-    def lookup(
-        self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        routes = route_keys(ids, features, self._num_features, num_owners=1)
-        messages = engine.all_gather(routes.messages, f"{self._name}.keys")
-        sizes = engine.all_gather(routes.sizes, f"{self._name}.sizes")
-        keys = read_key_messages(messages, sizes, self._num_features)
-        rows, inner = self._own.lookup(keys.ids, keys.features, expected_step)
-        # Its own are among them.
-        first = tf.reduce_sum(keys.num_keys[: engine.rank()])
-        count = keys.num_keys[engine.rank()]
-        ticket: Any = ReplicatedTicket(inner, routes.places, count)
-        return self._rows_at(rows[first : first + count], routes.places), ticket
-
-    def update(
-        self, ticket: tf.Tensor, gradients: tf.Tensor, learning_rate: tf.Tensor
-    ) -> tf.Tensor:
-        asked = ReplicatedTicket(*ticket)
-        sums = self._sum(gradients, asked.places, asked.count)
-        gathered = engine.all_gather(sums, f"{self._name}.gradients")
-        gathered = tf.ensure_shape(gathered, [None, self._config.dim])
-        return self._own.update(asked.inner, gathered, learning_rate)
-
-    def read(
-        self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor | int = -1
-    ) -> tf.Tensor:
-        return self._own.read(ids, features, expected_step)
-
     def begin_save(self, directory: str, scratch: str) -> None:
         # One of the equal tables will do.
         if engine.is_main():
-            self._own.begin_save(directory, scratch)
+            self.own.begin_save(directory, scratch)
 
     def finish_save(self, metadata: str) -> dict[str, int]:
-        return self._own.finish_save(metadata) if engine.is_main() else {}
+        return self.own.finish_save(metadata) if engine.is_main() else {}
 
-    def restore(
-        self,
-        directories: Sequence[str],
-        features: Sequence[int],
-        seeds: Sequence[int],
-        owner: int = 0,
-        num_owners: int = 1,
-    ) -> None:
-        self._own.restore(directories, features, seeds)
+    def restore(self, saved: SavedTable) -> None:
+        self.own.restore(saved)

@@ -15,7 +15,8 @@ def vectors(
 
     Use it to build a nearest-neighbour index, or to hand pretrained vectors to another
     model by `DynamicEmbedding.write_rows`. Ids that were strings come as their
-    fingerprints.
+    fingerprints. With a `ShardedStorage` and several ranks, each hands out its own
+    rows, of which no two ranks have the same.
 
     Args:
         layer: `DynamicEmbedding` that has been built.

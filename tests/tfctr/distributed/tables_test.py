@@ -1,6 +1,7 @@
 """What else a layer does with tables over two ranks, beside what one process does."""
 
 import os
+import types
 
 import keras
 import numpy as np
@@ -15,7 +16,9 @@ from keras_layers import (
     TableConfig,
     TieredStorage,
 )
+from keras_layers.storage.storage import SavedTable
 from tfctr.distributed import ReplicatedStorage, ShardedStorage, engine, save_model
+from tfctr.distributed.sharded_storage import ShardedTable
 
 IDS = np.arange(40)
 
@@ -54,8 +57,8 @@ def train(layers, ids=IDS, factor=0.5, steps=3):
         )
 
 
-def read(layer, ids=IDS):
-    return layer.read_rows(ids, feature=0).numpy().tolist()
+def read(layer, ids=IDS, feature=0):
+    return layer.read_rows(ids, feature=feature).numpy().tolist()
 
 
 def two_layers_of_one_name():
@@ -92,9 +95,53 @@ def tables_of_several_widths():
             loss = sum(tf.reduce_sum(out**2) for out in outputs.values())
             loss *= 0.1 * engine.size()
         tape.gradient(loss, layer.trainable_variables)
-    return [
-        layer.read_rows(range(10), feature=name).numpy().tolist() for name in features
-    ]
+    return [read(layer, range(10), feature=name) for name in features]
+
+
+def tables_of_one_width(storage=ShardedStorage):
+    """Which travel together, though they differ in all that a table may."""
+    features = {
+        "plain": FeatureConfig(sgd("plain")),
+        "counted": FeatureConfig(sgd("counted", admission=CountAdmission(4))),
+        "skips": FeatureConfig(sgd("skips", bad_gradients="skip")),
+        "wide": FeatureConfig(sgd("wide", 3), combiner="sum"),
+    }
+    layer = DynamicEmbedding(features, storage=storage())
+    ids = np.array([3, 3, 3, 4, 5, 5, 3, 6, 3, 5])
+    for of_skips in (1.0, np.nan, 1.0):
+        with tf.GradientTape() as tape:
+            part = tf.constant(own(ids))
+            wide = tf.stack([part, part + 1], 1)
+            inputs = {"plain": part, "counted": part, "skips": part, "wide": wide}
+            outputs = layer(inputs, training=True)
+            # Bad on one rank alone.
+            factor = of_skips if engine.rank() == engine.size() - 1 else 1.0
+            losses = [tf.reduce_sum(out**2) for out in outputs.values()]
+            loss = losses[0] + losses[1] + losses[2] * factor + losses[3]
+        tape.gradient(loss * 0.02 * engine.size(), layer.trainable_variables)
+    return [read(layer, range(8), feature=name) for name in features]
+
+
+def replicas_of_one_width():
+    return tables_of_one_width(ReplicatedStorage)
+
+
+def exchanges(storage):
+    """How often ranks exchange something in a step of three tables of two widths."""
+    widths = {"a": 2, "b": 2, "c": 3}
+    features = {name: FeatureConfig(sgd(name, dim)) for name, dim in widths.items()}
+    layer = DynamicEmbedding(features, storage=storage())
+    layer.build(dict.fromkeys(features, (None,)))
+
+    @tf.function
+    def train(ids):
+        with tf.GradientTape() as tape:
+            outputs = layer(dict.fromkeys(features, ids), training=True)
+            loss = sum(tf.reduce_sum(out) for out in outputs.values())
+        tape.gradient(loss, layer.trainable_variables)
+
+    graph = train.get_concrete_function(tf.TensorSpec([None], tf.int64)).graph
+    return sum(op.type.startswith("Horovod") for op in graph.get_operations())
 
 
 def empty_batches():
@@ -226,11 +273,14 @@ EQUAL = (
     sums,
     rows_expire,
     ids_are_counted,
+    tables_of_one_width,
+    replicas_of_one_width,
 )
 
 
 def scenarios(directory):
     found = {scenario.__name__: scenario() for scenario in EQUAL}
+    found["exchanges"] = [exchanges(ShardedStorage), exchanges(ReplicatedStorage)]
     found["bad_gradients_are_skipped"] = bad_gradients_are_skipped()
     found["saved_and_loaded"] = saved_and_loaded(f"{directory}/model.keras")
     found["loaded"] = loaded_from_one_process(f"{directory}/one.weights.h5")
@@ -278,6 +328,12 @@ def test_two_ranks_do_what_one_process_does(found, scenario):
         value = of_rank[scenario.__name__]
         for one, other in zip(value, expected, strict=True):
             assert_close(one, other)
+
+
+@pytest.mark.multiprocess
+def test_tables_of_one_width_travel_together(found):
+    # Keys, rows and gradients of each width; keys, their number and gradients.
+    assert [of_rank["exchanges"] for of_rank in found] == [[6, 6], [6, 6]]
 
 
 @pytest.mark.multiprocess
@@ -342,3 +398,25 @@ def test_other_reductions_are_refused(storage):
 def test_other_wire_dtypes_are_refused():
     with pytest.raises(ValueError, match="Received: wire_dtype='int8'"):
         ShardedStorage(wire_dtype="int8")
+
+
+@pytest.mark.parametrize(
+    "parts, features, read",
+    [
+        (["a", "b"], [0, 1], ["b"]),
+        # Owners depend on the numbers of features, and on how many ranks there are.
+        (["a", "b"], [1, 0], ["a", "b"]),
+        (["a", "b", "c"], [0, 1], ["a", "b", "c"]),
+        (["a"], [0, 1], ["a"]),
+    ],
+)
+def test_a_rank_reads_no_part_that_has_none_of_its_rows(
+    monkeypatch, parts, features, read
+):
+    monkeypatch.setattr(engine, "size", lambda: 2)
+    monkeypatch.setattr(engine, "rank", lambda: 1)
+    restored = []
+    own = types.SimpleNamespace(restore=restored.append)
+    table = ShardedTable(own, sgd(), 2, ShardedStorage())
+    table.restore(SavedTable(parts, features, (7, 8)))
+    assert restored == [SavedTable(read, features, (7, 8), owner=1, num_owners=2)]

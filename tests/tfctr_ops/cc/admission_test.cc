@@ -88,6 +88,18 @@ TEST(TheLookupThatCompletesTheCountAdmitsTheKey) {
   }
 }
 
+TEST(KeysCountAsOftenAsTheCallerSays) {
+  for (const Kind kind : kCounting) {
+    const TestStore store(Options(kind, 3));
+    Keys keys({5, 8, 5, 9});
+    keys.counts = {2, 1, 0, 3};
+    CHECK_EQ(store.Lookup(keys).rows, (Floats{-7.0f, -7.0f, -7.0f, 1.0f}));
+    keys.counts = {1, 1, 0, 0};
+    CHECK_EQ(store.Lookup(keys).rows, (Floats{1.0f, -7.0f, 1.0f, 1.0f}));
+    CHECK_EQ(store.Stats().refused_keys, 3 + 1);
+  }
+}
+
 TEST(GradientsOfRefusedKeysAreDroppedAndOthersStayAtTheirRows) {
   const TestStore store(Options(Kind::kCount, 2));
   store.Train(Keys({1, 2, 1, 3, 4, 4}), {1, 10, 2, 20, 4, 8}, 0.5f);

@@ -31,11 +31,13 @@ struct Keys {
   }
   operator KeyBatch() const {
     return {ids.data(), size(), features.data(),
-            static_cast<int64_t>(features.size())};
+            static_cast<int64_t>(features.size()),
+            counts.empty() ? nullptr : counts.data()};
   }
 
   std::vector<int64_t> ids;
   std::vector<int32_t> features;
+  std::vector<int32_t> counts;  // Empty: each once.
 };
 
 // The bits of floats: equal only if the floats are, to the sign of a zero.

@@ -4,6 +4,8 @@
 #ifndef TFCTR_OPS_CC_KERNELS_KEY_INPUTS_H_
 #define TFCTR_OPS_CC_KERNELS_KEY_INPUTS_H_
 
+#include <algorithm>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -35,6 +37,26 @@ inline absl::Status KeysFromInputs(tensorflow::OpKernelContext* ctx, int index,
         keys->n, " ids, ", keys->num_features, " features."));
   }
   return absl::OkStatus();
+}
+
+// Reads how often each key counts from input `index`, which may be empty. The
+// tensor must outlive `keys`.
+inline absl::Status CountsFromInput(tensorflow::OpKernelContext* ctx, int index,
+                                    KeyBatch* keys) {
+  const tensorflow::Tensor& counts = ctx->input(index);
+  const int64_t n = counts.NumElements();
+  if (counts.dims() != 1 || (n != 0 && n != keys->n)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`counts` must have one count for each of the ", keys->n,
+        " ids, or none. Received: counts.shape=", counts.shape().DebugString(),
+        "."));
+  }
+  if (n == 0) return absl::OkStatus();
+  keys->counts = counts.flat<int32_t>().data();
+  const int32_t least = *std::min_element(keys->counts, keys->counts + n);
+  if (least >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "`counts` must not be negative. Received: a count of ", least, "."));
 }
 
 // Reads the scalar input `index`, which messages call `name`.

@@ -57,6 +57,7 @@ class LookupOp final : public StoreKernel {
     KeyBatch keys;
     float* rows;
     TF_RETURN_IF_ERROR(PrepareRows(ctx, store, &keys, &rows));
+    TF_RETURN_IF_ERROR(CountsFromInput(ctx, 4, &keys));
     tf::Tensor* ticket = nullptr;
     TF_RETURN_IF_ERROR(ctx->allocate_output(1, tf::TensorShape({}), &ticket));
     TicketVariant variant;

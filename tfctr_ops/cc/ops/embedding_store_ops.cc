@@ -127,11 +127,14 @@ REGISTER_OP("Tfctr>EmbeddingStoreLookup")
     .Input("ids: int64")
     .Input("features: int32")
     .Input("expected_step: int64")
+    .Input("counts: int32")
     .Output("rows: float")
     .Output("ticket: variant")
     .SetIsStateful()  // Inserts rows, so calls may not be merged or dropped.
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(RowsShape(c));
+      ShapeHandle counts;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(4), 1, &counts));
       c->set_output(1, c->Scalar());
       return absl::OkStatus();
     })
@@ -145,6 +148,7 @@ features: Features, shape `(p,)`, where p divides n: key i is
   zeros and takes no gradient.
 expected_step: How many updates the caller believes the store has seen; any
   other number is an error. -1 if it has no belief.
+counts: How often each key counts for admission, shape `(n,)`; if empty, once.
 rows: Weights, shape `(n, dim)`.
 ticket: What `EmbeddingStoreUpdate` needs; scalar.
 )doc");

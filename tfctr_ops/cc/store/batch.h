@@ -38,6 +38,10 @@ struct KeyBatch {
   int64_t n;
   const int32_t* features;  // (num_features); n is a multiple of num_features.
   int64_t num_features;
+  // (n), none negative: how often each key counts, or null: each once.
+  const int32_t* counts = nullptr;
+
+  int64_t Count(int64_t i) const { return counts == nullptr ? 1 : counts[i]; }
 };
 
 // The keys of a batch, ordered by shard and, within a shard, as they came: the

@@ -182,7 +182,7 @@ Status EmbeddingStore::Lookup(const KeyBatch& keys, Executor* executor,
     std::fill_n(rows, keys.n * layout_.dim(), 0.0f);
   }
   status = Resolve(batch.get(), executor, rows,
-                   admission_ == nullptr ? kAdmitsAll : step());
+                   admission_ == nullptr ? nullptr : &keys);
   if (!status.ok()) return status;
   *ticket =
       std::make_shared<Ticket>(shared_from_this(), keys.n, std::move(batch));
@@ -194,9 +194,9 @@ Status EmbeddingStore::Lookup(const KeyBatch& keys, Executor* executor,
 }
 
 Status EmbeddingStore::Resolve(ResolvedBatch* batch, Executor* executor,
-                               float* rows, int64_t asks_at) {
-  if (budget_->is_limited() || ssd_ != nullptr || asks_at != kAdmitsAll) {
-    return ResolveWithinBudget(batch, executor, rows, asks_at);
+                               float* rows, const KeyBatch* asked) {
+  if (budget_->is_limited() || ssd_ != nullptr || asked != nullptr) {
+    return ResolveWithinBudget(batch, executor, rows, asked);
   }
   ForEachShard(batch->batch.size(), executor, [&](int64_t s) {
     ShardBatch part = batch->OfShard(s);
@@ -222,8 +222,9 @@ std::vector<std::unique_lock<std::mutex>> EmbeddingStore::LockShards() {
 // who is evicted does not depend on which thread came first.
 Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
                                            Executor* executor, float* rows,
-                                           int64_t asks_at) {
-  const bool asks = asks_at != kAdmitsAll;
+                                           const KeyBatch* asked) {
+  const bool asks = asked != nullptr;
+  const int64_t asked_at = asks ? step() : 0;
   const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
   std::vector<ShardBatch> parts;
   for (int64_t s = 0; s < num_shards(); ++s) parts.push_back(batch->OfShard(s));
@@ -234,14 +235,14 @@ Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
     const auto i = static_cast<size_t>(s);
     std::vector<const PlacedKey*> keys;
     shard(s).Resolve(&parts[i], rows, &keys,
-                     asks ? &newcomers[i].occurrences : nullptr);
+                     asks ? &newcomers[i].occurrences : nullptr, asked);
     absent[i] = static_cast<int64_t>(keys.size());
     if (ssd_ != nullptr) StartFetch(s, keys, &fetches[i]);
     if (asks) newcomers[i].keys = std::move(keys);
   });
   Status status = FinishFetch(&fetches, executor);
   if (!status.ok()) return status;
-  if (asks) AskAdmission(asks_at, fetches, executor, &newcomers, &absent);
+  if (asks) AskAdmission(asked_at, fetches, executor, &newcomers, &absent);
 
   const int64_t row_bytes = layout_.row_bytes();
   const bool evicts = options_.eviction_policy != EvictionPolicy::kNone;

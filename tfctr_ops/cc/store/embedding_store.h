@@ -216,12 +216,11 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
                    ResolvedBatch* batch) const;
 
   // Resolves every key of the batch to a row, inserting what is absent. Unless
-  // `asks_at` is kAdmitsAll, admission decides what is, after so many updates.
-  static constexpr int64_t kAdmitsAll = -1;
+  // it is null, admission decides what of `asked`, of which the batch was made.
   Status Resolve(ResolvedBatch* batch, Executor* executor, float* rows,
-                 int64_t asks_at = kAdmitsAll);
+                 const KeyBatch* asked = nullptr);
   Status ResolveWithinBudget(ResolvedBatch* batch, Executor* executor,
-                             float* rows, int64_t asks_at);
+                             float* rows, const KeyBatch* asked);
   std::vector<std::unique_lock<std::mutex>> LockShards();
 
   // ------ With an SSD tier; see embedding_store_ssd.cc.
@@ -261,7 +260,7 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   // Keys of a lookup that a shard has no rows of: one of each.
   struct Newcomers {
     std::vector<const PlacedKey*> keys;
-    std::vector<int64_t> occurrences;  // Of each, in the batch.
+    std::vector<int64_t> occurrences;  // Of each, as the batch counts them.
     std::vector<Admission::Answer> answers;
   };
   // Takes out keys whose rows are on disk, asks about the others, and takes

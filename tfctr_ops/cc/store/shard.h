@@ -21,6 +21,8 @@
 
 namespace tfctr {
 
+struct KeyBatch;
+
 // One key of a batch.
 struct PlacedKey {
   int64_t id;
@@ -61,10 +63,11 @@ class Shard {
   // Finds the distinct rows of the batch and copies their weights to `rows`,
   // unless that is null. Keys that are not in memory are inserted if `absent`
   // is null; else their place is -1, and `absent` is given one of each, sorted,
-  // and `occurrences`, unless it is null, how often each stands in the batch.
+  // and `occurrences`, unless it is null, how often each counts in `asked`.
   void Resolve(ShardBatch* batch, float* rows,
                std::vector<const PlacedKey*>* absent,
-               std::vector<int64_t>* occurrences = nullptr);
+               std::vector<int64_t>* occurrences = nullptr,
+               const KeyBatch* asked = nullptr);
 
   // Inserts the keys that Resolve left out, unless they were brought up since.
   // If `inserts` is false, those that have no row by now read the default row
