@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfctr_ops import library
-from tfctr_ops.store_config import MemoryBudget, StoreConfig
+from tfctr_ops.store_config import MemoryBudget, StoreConfig, signed
 
 
 class Rows(NamedTuple):
@@ -65,50 +65,9 @@ class EmbeddingStore:
         # Kept, since the budget lives as long as its handle.
         self._budget = budget or MemoryBudget()
         self._ops = library.load()
-        optimizer = config.optimizer
         with tf.init_scope():
             self._handle = self._ops.tfctr_embedding_store(
-                self._budget.handle,
-                table=config.table,
-                dim=config.dim,
-                feature_seeds=[_signed(seed) for seed in config.feature_seeds],
-                default_row=config.default_row,
-                num_threads=config.num_threads,
-                skip_bad_gradients=config.skip_bad_gradients,
-                eviction_policy=config.eviction_policy,
-                ssd_directory=config.ssd_directory or "",
-                ssd_limit_bytes=-1
-                if config.ssd_limit_bytes is None
-                else config.ssd_limit_bytes,
-                direct_reads=config.direct_reads,
-                admission=config.admission,
-                admission_min_count=config.admission_min_count,
-                admission_expected_keys=config.admission_expected_keys,
-                admission_false_positive_rate=config.admission_false_positive_rate,
-                admission_probability=config.admission_probability,
-                expiry_every=config.expiry_every or 0,
-                expiry_unused_steps=-1
-                if config.expiry_unused_steps is None
-                else config.expiry_unused_steps,
-                expiry_min_norm=config.expiry_min_norm or 0.0,
-                expiry_max_rows=-1
-                if config.expiry_max_rows is None
-                else config.expiry_max_rows,
-                initializer=config.initializer.kind,
-                initializer_location=config.initializer.location,
-                initializer_scale=config.initializer.scale,
-                optimizer=optimizer.kind,
-                beta_1=optimizer.beta_1,
-                beta_2=optimizer.beta_2,
-                epsilon=optimizer.epsilon,
-                per_row_bias_correction=optimizer.bias_correction == "row",
-                weight_decay=optimizer.weight_decay,
-                initial_accumulator=optimizer.initial_accumulator_value,
-                learning_rate_power=optimizer.learning_rate_power,
-                l1=optimizer.l1,
-                l2=optimizer.l2,
-                l2_shrinkage=optimizer.l2_shrinkage,
-                beta=optimizer.beta,
+                self._budget.handle, **config.op_attributes()
             )
         # A graph that uses the store keeps its handle, and TensorFlow keeps some graphs
         # for good: those with a custom gradient, as every Keras optimizer makes.
@@ -249,6 +208,37 @@ class EmbeddingStore:
             )
         )
 
+    def read_rows(self, ids: tf.Tensor, features: tf.Tensor) -> tuple[Rows, tf.Tensor]:
+        """Returns the whole rows of keys, and which of them were updated or written.
+
+        Args:
+            ids: int64 `(n,)`.
+            features: int32 `(n,)`.
+
+        Returns:
+            `Rows`, with zeros for keys that never were, and bool `(n,)`.
+        """
+        *rows, known = self._ops.tfctr_embedding_store_read_rows(
+            self._handle, ids, features, num_floats=self.config.num_floats
+        )
+        return Rows(ids, features, *rows), known
+
+    def put_rows(self, rows: Rows, step: tf.Tensor | int) -> None:
+        """Sets whole rows, inserting unseen keys; of equal keys, the last wins.
+
+        Args:
+            rows: `Rows`, as `export_rows` and `read_rows` give them.
+            step: int64 scalar. How many updates the store has then seen, no fewer than
+                before.
+
+        Raises:
+            tf.errors.InvalidArgumentError: If these are no such rows, or `step` is
+                less than the store's. Nothing has changed.
+        """
+        self._ops.tfctr_embedding_store_put_rows(
+            self._handle, *rows, tf.cast(step, tf.int64)
+        )
+
     def import_rows(self, rows: Rows, step: int) -> None:
         """Replaces all rows of the store, and forgets what admission counted.
 
@@ -355,7 +345,7 @@ class EmbeddingStore:
             self._handle,
             tf.constant(directories, tf.string),
             tf.constant(features, tf.int32),
-            tf.constant([_signed(seed) for seed in seeds], tf.int64),
+            tf.constant([signed(seed) for seed in seeds], tf.int64),
             owner=owner,
             num_owners=num_owners,
         )
@@ -395,9 +385,3 @@ class EmbeddingStore:
 def _close(ops: Any, handle: tf.Tensor) -> None:
     with tf.init_scope():  # Garbage is collected anywhere, also amid a trace.
         ops.tfctr_embedding_store_close(handle)
-
-
-def _signed(word: int) -> int:
-    """Returns the int64 with the same 64 bits."""
-    word %= 1 << 64
-    return word - (1 << 64) if word >= 1 << 63 else word

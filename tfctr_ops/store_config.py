@@ -1,6 +1,7 @@
 """`StoreConfig` and `MemoryBudget`: what an embedding store is told when it is made."""
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
@@ -191,3 +192,55 @@ class StoreConfig:
     def row_bytes(self) -> int:
         """Bytes of a row in memory: a header of 24, then the floats, in eights."""
         return 24 + (self.num_floats + self.num_floats % 2) * 4
+
+    def op_attributes(self) -> dict[str, Any]:
+        """Returns the attributes of the op that makes a store of it."""
+        optimizer = self.optimizer
+        return dict(
+            table=self.table,
+            dim=self.dim,
+            feature_seeds=[signed(seed) for seed in self.feature_seeds],
+            default_row=self.default_row,
+            num_threads=self.num_threads,
+            skip_bad_gradients=self.skip_bad_gradients,
+            eviction_policy=self.eviction_policy,
+            ssd_directory=self.ssd_directory or "",
+            ssd_limit_bytes=-1
+            if self.ssd_limit_bytes is None
+            else self.ssd_limit_bytes,
+            direct_reads=self.direct_reads,
+            admission=self.admission,
+            admission_min_count=self.admission_min_count,
+            admission_expected_keys=self.admission_expected_keys,
+            admission_false_positive_rate=self.admission_false_positive_rate,
+            admission_probability=self.admission_probability,
+            expiry_every=self.expiry_every or 0,
+            expiry_unused_steps=-1
+            if self.expiry_unused_steps is None
+            else self.expiry_unused_steps,
+            expiry_min_norm=self.expiry_min_norm or 0.0,
+            expiry_max_rows=-1
+            if self.expiry_max_rows is None
+            else self.expiry_max_rows,
+            initializer=self.initializer.kind,
+            initializer_location=self.initializer.location,
+            initializer_scale=self.initializer.scale,
+            optimizer=optimizer.kind,
+            beta_1=optimizer.beta_1,
+            beta_2=optimizer.beta_2,
+            epsilon=optimizer.epsilon,
+            per_row_bias_correction=optimizer.bias_correction == "row",
+            weight_decay=optimizer.weight_decay,
+            initial_accumulator=optimizer.initial_accumulator_value,
+            learning_rate_power=optimizer.learning_rate_power,
+            l1=optimizer.l1,
+            l2=optimizer.l2,
+            l2_shrinkage=optimizer.l2_shrinkage,
+            beta=optimizer.beta,
+        )
+
+
+def signed(word: int) -> int:
+    """Returns the int64 with the same 64 bits."""
+    word %= 1 << 64
+    return word - (1 << 64) if word >= 1 << 63 else word

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfctr_ops import EmbeddingStore, RowInitializer, SparseOptimizer, StoreConfig
+from tfctr_ops import EmbeddingStore, RowInitializer, Rows, SparseOptimizer, StoreConfig
 
 IDS = tf.constant([5, 9], tf.int64)
 FEATURE = tf.constant([0])
@@ -59,9 +59,23 @@ def test_rows_that_no_store_gave_are_refused_and_change_nothing(change, step):
         }
     )
     message = f"Table 'ads' takes rows as it gave them.*with step={step}"
+    for take in (store.import_rows, store.put_rows):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            take(rows, step)
+        assert columns(store) == before
+
+
+def test_rows_that_are_put_undo_no_update():
+    store = trained_store()
+    step = store.stats()["step"]
+    before = columns(store)
+    none = Rows(*(column[:0] for column in store.export_rows()))
+    message = f"Table 'ads' has seen {step} updates.*Received: step={step - 1}"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        store.import_rows(rows, step)
+        store.put_rows(none, step - 1)
     assert columns(store) == before
+    store.put_rows(none, step + 3)
+    assert (columns(store), store.stats()["step"]) == (before, step + 3)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -95,7 +109,7 @@ def test_ftrl_at_a_learning_rate_of_zero_moves_nothing():
 EXHAUSTION = """
 import resource
 import tensorflow as tf
-from tfctr_ops import EmbeddingStore, RowInitializer, SparseOptimizer, StoreConfig
+from tfctr_ops import EmbeddingStore, RowInitializer, Rows, SparseOptimizer, StoreConfig
 config = StoreConfig("ads", 64, SparseOptimizer("adam"), RowInitializer("constant"),
                      feature_seeds=(7,), default_row=(0.0,) * 64, num_threads=THREADS)
 store = EmbeddingStore(config)

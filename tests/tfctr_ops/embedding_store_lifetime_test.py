@@ -39,9 +39,9 @@ def training_step(store):
 
 
 def raw_fill(handle):
-    no_belief = tf.constant(-1, tf.int64)
+    no_belief, no_counts = tf.constant(-1, tf.int64), tf.zeros([0], tf.int32)
     return library.load().tfctr_embedding_store_lookup(
-        handle, IDS, FEATURE, no_belief, dim=2
+        handle, IDS, FEATURE, no_belief, no_counts, dim=2
     )
 
 

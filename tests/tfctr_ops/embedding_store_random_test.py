@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfctr_ops import Rows
+
 DIM = 3
 FEATURES = 3
 ROW = 24 + 4 * 4  # Bytes of a row, an even number of floats.
@@ -71,8 +73,8 @@ class Pair:
         self.store, self.model = self.make(), Model(default)
 
     def run(self, operations):
-        names = ["train", "read", "write", "remove", "move", "prefetch"]
-        odds = [0.5, 0.15, 0.1, 0.1, 0.05, 0.1]
+        names = ["train", "read", "write", "remove", "move", "prefetch", "rows", "put"]
+        odds = [0.4, 0.1, 0.1, 0.1, 0.05, 0.1, 0.05, 0.1]
         for name in self.rng.choice(names, operations, p=odds):
             getattr(self, name)()
             if self.evicts:
@@ -127,6 +129,32 @@ class Pair:
         removed = int(self.store.remove(*tensors))
         assert removed == known - self.store.stats()["known_rows"]
         assert removed == self.model.remove(pairs)
+
+    def rows(self):
+        (ids, features), pairs = self.keys()
+        rows, known = self.store.read_rows(ids, features)
+        assert known.numpy().tolist() == [pair in self.model.rows for pair in pairs]
+        for i, pair in enumerate(pairs):
+            weights, last_step, count = self.model.rows.get(pair, (np.zeros(DIM), 0, 0))
+            assert rows.values[i].numpy().tolist() == list(weights)
+            assert (rows.last_steps[i], rows.counts[i]) == (last_step, count)
+
+    def put(self):
+        _, pairs = self.keys()
+        pairs = [pair for pair in pairs if pair[0] >= 0]
+        n = len(pairs)
+        self.model.step += int(self.rng.integers(0, 3))
+        last_steps = self.rng.integers(0, self.model.step + 1, n)
+        rows = Rows(
+            tf.constant([id_ for _, id_ in pairs], tf.int64),
+            tf.constant([feature for feature, _ in pairs], tf.int32),
+            self.values(n),
+            last_steps,
+            self.rng.integers(0, 9, n),
+        )
+        self.store.put_rows(rows, self.model.step)
+        columns = (rows.values, rows.last_steps, rows.counts)
+        self.model.rows |= dict(zip(pairs, zip(*columns, strict=True), strict=True))
 
     def prefetch(self):
         tensors, _ = self.keys()

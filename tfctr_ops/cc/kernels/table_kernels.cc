@@ -1,5 +1,5 @@
-// Kernels that treat a store as a table: write, remove, expire, export, import,
-// stats.
+// Kernels that treat a store as a table: write, remove, expire, rows out and
+// in, stats.
 
 #include <algorithm>
 #include <functional>
@@ -91,6 +91,27 @@ class ExportOp final : public StoreKernel {
   }
 };
 
+// What Import and PutRows share: whole rows, and a step.
+absl::Status RowsFromInputs(tf::OpKernelContext* ctx,
+                            const EmbeddingStore& store, int64_t* n,
+                            RowArrays* rows, int64_t* step) {
+  *n = ctx->input(1).NumElements();
+  TF_RETURN_IF_ERROR(CheckShape("ids", ctx->input(1), {*n}));
+  TF_RETURN_IF_ERROR(CheckShape("features", ctx->input(2), {*n}));
+  TF_RETURN_IF_ERROR(
+      CheckShape("rows", ctx->input(3), {*n, store.layout().num_floats()}));
+  TF_RETURN_IF_ERROR(CheckShape("last_steps", ctx->input(4), {*n}));
+  TF_RETURN_IF_ERROR(CheckShape("counts", ctx->input(5), {*n}));
+  // The store only reads what it is given.
+  const auto ints = [&](int i) {
+    return const_cast<int64_t*>(ctx->input(i).flat<int64_t>().data());
+  };
+  *rows = {ints(1), const_cast<int32_t*>(ctx->input(2).flat<int32_t>().data()),
+           const_cast<float*>(ctx->input(3).flat<float>().data()), ints(4),
+           ints(5)};
+  return ScalarFromInput(ctx, 6, "step", step);
+}
+
 class ImportOp final : public StoreKernel {
  public:
   using StoreKernel::StoreKernel;
@@ -98,24 +119,47 @@ class ImportOp final : public StoreKernel {
  protected:
   absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
                    Executor* executor) override {
-    const int64_t n = ctx->input(1).NumElements();
-    TF_RETURN_IF_ERROR(CheckShape("ids", ctx->input(1), {n}));
-    TF_RETURN_IF_ERROR(CheckShape("features", ctx->input(2), {n}));
-    TF_RETURN_IF_ERROR(
-        CheckShape("rows", ctx->input(3), {n, store->layout().num_floats()}));
-    TF_RETURN_IF_ERROR(CheckShape("last_steps", ctx->input(4), {n}));
-    TF_RETURN_IF_ERROR(CheckShape("counts", ctx->input(5), {n}));
-    // Import only reads what it is given.
-    const auto ints = [&](int i) {
-      return const_cast<int64_t*>(ctx->input(i).flat<int64_t>().data());
-    };
-    const RowArrays rows = {
-        ints(1), const_cast<int32_t*>(ctx->input(2).flat<int32_t>().data()),
-        const_cast<float*>(ctx->input(3).flat<float>().data()), ints(4),
-        ints(5)};
-    int64_t step;
-    TF_RETURN_IF_ERROR(ScalarFromInput(ctx, 6, "step", &step));
+    int64_t n, step;
+    RowArrays rows;
+    TF_RETURN_IF_ERROR(RowsFromInputs(ctx, *store, &n, &rows, &step));
     return ToTensorFlow(store->Import(n, rows, step, executor));
+  }
+};
+
+class PutRowsOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
+    int64_t n, step;
+    RowArrays rows;
+    TF_RETURN_IF_ERROR(RowsFromInputs(ctx, *store, &n, &rows, &step));
+    return ToTensorFlow(store->PutRows(n, rows, step, executor));
+  }
+};
+
+class ReadRowsOp final : public StoreKernel {
+ public:
+  using StoreKernel::StoreKernel;
+
+ protected:
+  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
+                   Executor* executor) override {
+    KeyBatch keys;
+    TF_RETURN_IF_ERROR(KeysFromInputs(ctx, 1, &keys));
+    tf::Tensor *floats, *last_steps, *counts, *known;
+    TF_RETURN_IF_ERROR(ctx->allocate_output(
+        0, {keys.n, store->layout().num_floats()}, &floats));
+    TF_RETURN_IF_ERROR(ctx->allocate_output(1, {keys.n}, &last_steps));
+    TF_RETURN_IF_ERROR(ctx->allocate_output(2, {keys.n}, &counts));
+    TF_RETURN_IF_ERROR(ctx->allocate_output(3, {keys.n}, &known));
+    RowArrays rows = {nullptr, nullptr, floats->flat<float>().data(),
+                      last_steps->flat<int64_t>().data(),
+                      counts->flat<int64_t>().data()};
+    return ToTensorFlow(
+        store->ReadRows(keys, executor, &rows, known->flat<bool>().data()));
   }
 };
 
@@ -194,6 +238,8 @@ TFCTR_REGISTER("Tfctr>EmbeddingStoreWrite", WriteOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreRemove", RemoveOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreExport", ExportOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreImport", ImportOp);
+TFCTR_REGISTER("Tfctr>EmbeddingStoreReadRows", ReadRowsOp);
+TFCTR_REGISTER("Tfctr>EmbeddingStorePutRows", PutRowsOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreExpire", ExpireOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreExportAdmission", ExportAdmissionOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreImportAdmission", ImportAdmissionOp);

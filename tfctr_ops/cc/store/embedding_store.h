@@ -29,6 +29,7 @@
 #include "tfctr_ops/cc/store/batch.h"
 #include "tfctr_ops/cc/store/executor.h"
 #include "tfctr_ops/cc/store/memory_budget.h"
+#include "tfctr_ops/cc/store/row_arrays.h"
 #include "tfctr_ops/cc/store/row_kernels.h"
 #include "tfctr_ops/cc/store/shard.h"
 #include "tfctr_ops/cc/store/snapshot.h"
@@ -42,15 +43,6 @@ namespace tfctr {
 struct Gradient {
   const float* values;
   std::shared_ptr<const void> owner;  // Keeps `values` alive until it is used.
-};
-
-// Whole rows, column by column.
-struct RowArrays {
-  int64_t* ids;         // (n)
-  int32_t* features;    // (n)
-  float* floats;        // (n, num_floats): weights, then slots
-  int64_t* last_steps;  // (n)
-  int64_t* counts;      // (n)
 };
 
 struct StoreStats {
@@ -131,6 +123,19 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   // fills the arrays it returns.
   Status Export(Executor* executor,
                 const std::function<Status(int64_t n, RowArrays*)>& allocate);
+
+  // Copies the whole rows of keys to `rows`, (keys.n), whose ids and features
+  // may be null. Says of each key whether it is known; the others have zeros.
+  // Changes nothing.
+  Status ReadRows(const KeyBatch& keys, Executor* executor, RowArrays* rows,
+                  bool* known);
+
+  // Sets n whole rows, inserting unseen keys; of equal keys, the last wins. The
+  // store has then seen `step` updates, which may not be fewer than before.
+  // Returns InvalidArgument if they are not such as Export gives, with nothing
+  // changed; after another error, some may have been set.
+  Status PutRows(int64_t n, const RowArrays& rows, int64_t step,
+                 Executor* executor);
 
   // Replaces all rows by the n rows of `rows`, and the step. Returns
   // InvalidArgument if they are not such as Export gives, ResourceExhausted if
@@ -328,7 +333,7 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
                    const ResolvedBatch& batch) const;
   // Removes every row. REQUIRES: step_mutex_.
   void Clear(int64_t step, Executor* executor);
-  // Imports rows [start, end), whose keys are not there.
+  Status ImportAll(int64_t n, const RowArrays& rows, Executor* executor);
   Status ImportSome(int64_t start, int64_t end, const RowArrays& rows,
                     Executor* executor);
   // Whether n rows would fit in place of those that are there.

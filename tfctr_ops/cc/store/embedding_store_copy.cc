@@ -18,8 +18,10 @@ constexpr int64_t kExportPages = 64;
 
 void CopyRow(std::byte* row, int64_t num_floats, int64_t i, RowArrays* out) {
   const RowHeader& header = *RowLayout::Header(row);
-  out->ids[i] = header.id;
-  out->features[i] = static_cast<int32_t>(header.feature);
+  if (out->ids != nullptr) {
+    out->ids[i] = header.id;
+    out->features[i] = static_cast<int32_t>(header.feature);
+  }
   out->last_steps[i] = header.last_step;
   out->counts[i] = header.count;
   std::copy_n(RowLayout::Weights(row), num_floats,
@@ -89,6 +91,72 @@ Status EmbeddingStore::ExportFromDisk(int64_t s, int64_t i, RowArrays* out) {
   return Status::Ok();
 }
 
+Status EmbeddingStore::ReadRows(const KeyBatch& keys, Executor* executor,
+                                RowArrays* rows, bool* known) {
+  Status status = Flush(executor);
+  if (!status.ok()) return status;
+  std::unique_ptr<ResolvedBatch> batch = TakeBatch();
+  status = Partition(keys, executor, batch.get());
+  if (!status.ok()) return status;
+  const int64_t num_floats = layout_.num_floats();
+  std::fill_n(rows->floats, keys.n * num_floats, 0.0f);
+  std::fill_n(rows->last_steps, keys.n, 0);
+  std::fill_n(rows->counts, keys.n, 0);
+  std::fill_n(known, keys.n, false);
+  const auto take = [&](const PlacedKey& key, std::byte* row) {
+    CopyRow(row, num_floats, key.position, rows);
+    known[key.position] = true;
+  };
+  std::vector<ShardFetch> fetches(ssd_ == nullptr ? 0 : shards_.size());
+  ForEachShard(keys.n, executor, [&](int64_t s) {
+    const ShardBatch part = batch->OfShard(s);
+    std::vector<const PlacedKey*> absent;
+    for (int64_t i = 0; i < part.size; ++i) {
+      const PlacedKey& key = part.keys[i];
+      const uint32_t slot = shard(s).Find(key);
+      if (slot == Shard::kNoSlot) {
+        absent.push_back(&key);
+      } else if (shard(s).rows().Header(slot)->known) {
+        take(key, shard(s).rows().Row(slot));
+      }
+    }
+    if (ssd_ != nullptr) {
+      StartFetch(s, absent, &fetches[static_cast<size_t>(s)]);
+    }
+  });
+  status = FinishFetch(&fetches, executor);
+  if (!status.ok()) return status;
+  for (const ShardFetch& fetch : fetches) {
+    for (const Shard::DiskCopy& copy : fetch.copies) {
+      if (Shard::IsCopyOf(copy)) take(*copy.key, copy.row);
+    }
+  }
+  ReturnBatch(std::move(batch));
+  return Status::Ok();
+}
+
+Status EmbeddingStore::PutRows(int64_t n, const RowArrays& rows, int64_t step,
+                               Executor* executor) {
+  std::unique_ptr<ResolvedBatch> batch = TakeBatch();
+  Status status =
+      Partition({rows.ids, n, rows.features, n}, executor, batch.get());
+  if (!status.ok()) return status;
+  std::lock_guard<std::mutex> step_lock(step_mutex_);
+  status = FlushLocked(executor);
+  if (status.ok()) status = CheckRows(n, rows, step, *batch);
+  ReturnBatch(std::move(batch));
+  if (!status.ok()) return status;
+  if (step < step_) {
+    return Status::InvalidArgument(
+        "Table '" + options_.name + "' has seen " + std::to_string(step_) +
+        " updates, which rows that are put there cannot undo. Received: step=" +
+        std::to_string(step) + ". The table is as it was.");
+  }
+  status = ImportAll(n, rows, executor);
+  if (status.ok()) step_ = step;
+  return status;
+}
+
 Status EmbeddingStore::CheckRows(int64_t n, const RowArrays& rows, int64_t step,
                                  const ResolvedBatch& batch) const {
   const int64_t num_floats = n * layout_.num_floats();
@@ -142,6 +210,12 @@ Status EmbeddingStore::Import(int64_t n, const RowArrays& rows, int64_t step,
   if (status.ok() && ssd_ != nullptr) status = ssd_->error();
   if (!status.ok()) return status;
   Clear(step, executor);
+  return ImportAll(n, rows, executor);
+}
+
+Status EmbeddingStore::ImportAll(int64_t n, const RowArrays& rows,
+                                 Executor* executor) {
+  Status status;
   // Evicted rows of a small budget go to disk; without one, they are gone.
   for (int64_t start = 0; start < n && status.ok(); start += kImportRows) {
     status =
