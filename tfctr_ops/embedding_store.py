@@ -228,12 +228,12 @@ class EmbeddingStore:
 
         Args:
             rows: `Rows`, as `export_rows` and `read_rows` give them.
-            step: int64 scalar. How many updates the store has then seen, no fewer than
-                before.
+            step: int64 scalar. How many updates the store has then seen, unless it had
+                seen more.
 
         Raises:
-            tf.errors.InvalidArgumentError: If these are no such rows, or `step` is
-                less than the store's. Nothing has changed.
+            tf.errors.InvalidArgumentError: If these are no such rows. Nothing has
+                changed.
         """
         self._ops.tfctr_embedding_store_put_rows(
             self._handle, *rows, tf.cast(step, tf.int64)

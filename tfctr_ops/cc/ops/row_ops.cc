@@ -92,7 +92,7 @@ features: See `ids`.
 rows: See `ids`.
 last_steps: See `ids`.
 counts: See `ids`.
-step: How many updates the store has then seen, no fewer than before; scalar.
+step: How many updates the store has then seen, unless more; scalar.
 )doc");
 
 REGISTER_OP("Tfctr>EmbeddingStoreReadRows")

@@ -131,8 +131,8 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
                   bool* known);
 
   // Sets n whole rows, inserting unseen keys; of equal keys, the last wins. The
-  // store has then seen `step` updates, which may not be fewer than before.
-  // Returns InvalidArgument if they are not such as Export gives, with nothing
+  // store has then seen `step` updates, unless it had seen more. Returns
+  // InvalidArgument if they are not such as Export gives, with nothing
   // changed; after another error, some may have been set.
   Status PutRows(int64_t n, const RowArrays& rows, int64_t step,
                  Executor* executor);

@@ -146,14 +146,8 @@ Status EmbeddingStore::PutRows(int64_t n, const RowArrays& rows, int64_t step,
   if (status.ok()) status = CheckRows(n, rows, step, *batch);
   ReturnBatch(std::move(batch));
   if (!status.ok()) return status;
-  if (step < step_) {
-    return Status::InvalidArgument(
-        "Table '" + options_.name + "' has seen " + std::to_string(step_) +
-        " updates, which rows that are put there cannot undo. Received: step=" +
-        std::to_string(step) + ". The table is as it was.");
-  }
   status = ImportAll(n, rows, executor);
-  if (status.ok()) step_ = step;
+  if (status.ok()) step_ = std::max(step_, step);
   return status;
 }
 
