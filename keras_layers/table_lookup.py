@@ -1,6 +1,8 @@
 """`TableLookup`: tables of a layer that are looked up, and updated, in one call."""
 
 import contextlib
+import os
+import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -27,11 +29,14 @@ class TableLookup:
         """Returns rows of each table whose gradient moves it when it is taken.
 
         The gradient with respect to `anchor`, a scalar, is what a training step asks
-        for; it is zero, and on the way to it the tables are updated.
+        for; it is zero, and on the way to it the tables are updated. Those whose rows
+        had no part in what the gradient is taken of are left as they are.
         """
         # TensorFlow keeps the gradient functions of graphs for as long as the process
         # lives, and all that they refer to.
         this: Any = (lambda: self) if tf.executing_eagerly() else weakref.ref(self)
+        # A single one is not asked for unless it has one.
+        has_gradient = [len(self.groups) == 1] * len(self.groups)
 
         @tf.custom_gradient
         def lookup(anchor: tf.Tensor) -> Any:
@@ -40,13 +45,18 @@ class TableLookup:
             tickets = [ticket for _, ticket in found]
 
             def update(*upstream: tf.Tensor) -> tf.Tensor:
-                this()._update(tickets, upstream)
+                this()._update(tickets, upstream, has_gradient)
                 return tf.zeros_like(anchor)
 
             return [rows for rows, _ in found], update
 
         rows: list[tf.Tensor] = lookup(anchor)
-        return rows
+        if len(rows) == 1:
+            return rows
+        return [
+            _note_gradient(of_table, has_gradient, place)
+            for place, of_table in enumerate(rows)
+        ]
 
     def read(self, keys: Sequence[Keys]) -> list[tf.Tensor]:
         """Returns rows of each table without a gradient, and changes nothing."""
@@ -91,21 +101,22 @@ class TableLookup:
             for group, of_group in zip(self.groups, keys, strict=True)
         ]
 
-    def _update(self, tickets: Sequence[Any], upstream: Sequence[tf.Tensor]) -> None:
-        updates = [
-            Update(
-                group.table,
-                ticket,
-                tf.convert_to_tensor(gradients),
-                group.learning_rate(),
-            )
-            for group, ticket, gradients in zip(
-                self.groups, tickets, upstream, strict=True
-            )
-        ]
+    def _update(
+        self,
+        tickets: Sequence[Any],
+        upstream: Sequence[tf.Tensor],
+        has_gradient: Sequence[bool],
+    ) -> None:
+        updated, updates = [], []
+        for place, group in enumerate(self.groups):
+            if has_gradient[place]:
+                gradients = tf.convert_to_tensor(upstream[place])
+                rate = group.learning_rate()
+                updates.append(Update(group.table, tickets[place], gradients, rate))
+                updated.append(group)
         with self._one_at_a_time():
             steps = self._storage.update(updates)
-            for group, step in zip(self.groups, steps, strict=True):
+            for group, step in zip(updated, steps, strict=True):
                 group.step.assign(step)
 
     @contextlib.contextmanager
@@ -116,13 +127,45 @@ class TableLookup:
             yield
 
 
+def _warn_of_ranks(storage: Storage) -> None:
+    """Warns if a launcher has started several processes, which would train apart."""
+    ranks = int(os.environ.get("HOROVOD_SIZE", "1"))
+    if ranks > 1:
+        warnings.warn(
+            f"{ranks} ranks were started, and each trains a table of its own: "
+            f"{type(storage).__name__} knows its own rank only. To train one model: "
+            "storage=tfctr.distributed.ShardedStorage(...) around that storage, and "
+            "tfctr.distributed.DistributedOptimizer, not Horovod's own wrapper, which "
+            "averages nothing under Keras 3.",
+            stacklevel=2,
+        )
+
+
+def _note_gradient(rows: tf.Tensor, has_gradient: list[bool], place: int) -> tf.Tensor:
+    """Returns `rows`, whose gradient sets a flag on its way to the lookup.
+
+    TensorFlow asks for the gradient of several outputs at once, and gives zeros for
+    those that had no part in the loss. An update by zeros is still one: moments decay.
+    """
+
+    @tf.custom_gradient
+    def note(rows: tf.Tensor) -> Any:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            has_gradient[place] = True
+            return upstream
+
+        return tf.identity(rows), gradient
+
+    return note(rows)
+
+
 def group_lookups(storage: Storage, groups: Sequence[TableGroup]) -> list[TableLookup]:
     """Joins the tables that are looked up in one call.
 
-    Those of one width, where a call is an exchange between ranks. Else each by itself:
-    a table without a gradient in a step is then left as it is.
+    Those of one width, where a call is an exchange between ranks. Else each by itself.
     """
     if not storage.spans_ranks:
+        _warn_of_ranks(storage)
         return [TableLookup(storage, [group]) for group in groups]
     by_width: dict[int, list[TableGroup]] = {}
     for group in groups:

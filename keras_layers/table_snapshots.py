@@ -61,7 +61,6 @@ def restore_snapshots(
         for path in parts:
             info = read_info(str(path))
             metadata = json.loads(info.metadata)
-            _check_rows(group, info, path, layer)
             if set(metadata["features"]) != set(group.features):
                 raise ValueError(
                     f"Layer '{layer}' expects a snapshot of the features "
@@ -69,6 +68,7 @@ def restore_snapshots(
                     f"{metadata['features']}. Build the model as it was when the "
                     "snapshot was made."
                 )
+            _check_rows(group, info, path, layer)
             if info.step != saved_step.setdefault(index, info.step):
                 raise ValueError(
                     f"Layer '{layer}' expects parts of a table that were saved at one "

@@ -47,33 +47,21 @@ def data_dir():
 
 
 @pytest.fixture(scope="session")
-def run_ranks(tmp_path_factory):
-    """Calls a function of a test file on several ranks, under `horovodrun`.
+def horovodrun():
+    """Runs a Python program on several ranks.
 
-    `run_ranks(n, __file__, "function", *arguments)` returns what it returned on each of
-    the n ranks, that of rank 0 first. Arguments and results pass through JSON. With
-    `fails=True`, the job must fail, and what it printed is returned. `env` is added to
-    the environment. With `hosts=two_hosts`, the job starts on the first of two hosts.
+    `horovodrun(n, *arguments)` returns what `python *arguments` printed on all n ranks.
+    With `fails=True`, the job must fail. `env` is added to the environment. With
+    `hosts=two_hosts`, the job starts on the first of two hosts.
     """
     if importlib.util.find_spec("horovod") is None:
         pytest.skip("this environment has no Horovod, which goes with the pinned stack")
 
-    def run(
-        num_ranks,
-        file,
-        function,
-        *arguments,
-        fails=False,
-        timeout=300,
-        env=None,
-        hosts=None,
-    ):
-        results = tmp_path_factory.mktemp("ranks")
+    def run(num_ranks, *arguments, fails=False, timeout=300, env=None, hosts=None):
         command = [
             pathlib.Path(sys.executable).with_name("horovodrun"),
             *("-np", str(num_ranks), *(hosts.options if hosts else ())),
-            *(sys.executable, ROOT / "tests/run_rank.py"),
-            *(file, function, json.dumps(arguments), results),
+            *(sys.executable, *arguments),
         ]
         process = subprocess.run(
             hosts.on(0, *command) if hosts else command,
@@ -85,10 +73,32 @@ def run_ranks(tmp_path_factory):
             text=True,
             timeout=timeout,
         )
+        assert (process.returncode != 0) == fails, process.stdout
+        return process.stdout
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_ranks(horovodrun, tmp_path_factory):
+    """Calls a function of a test file on several ranks.
+
+    `run_ranks(n, __file__, "function", *arguments)` returns what it returned on each of
+    the n ranks, that of rank 0 first. Arguments and results pass through JSON. With
+    `fails=True`, what the job printed is returned. Options are those of `horovodrun`.
+    """
+
+    def run(num_ranks, file, function, *arguments, fails=False, **options):
+        results = tmp_path_factory.mktemp("ranks")
+        printed = horovodrun(
+            num_ranks,
+            *(ROOT / "tests/run_rank.py", file, function),
+            *(json.dumps(arguments), results),
+            fails=fails,
+            **options,
+        )
         if fails:
-            assert process.returncode != 0, process.stdout
-            return process.stdout
-        assert process.returncode == 0, process.stdout
+            return printed
         return [
             json.loads((results / f"{rank}.json").read_text())
             for rank in range(num_ranks)

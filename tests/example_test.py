@@ -1,6 +1,6 @@
 """What a reader may copy runs: the configurations of examples/, the code of README."""
 
-import importlib.util
+import functools
 import json
 import os
 import pathlib
@@ -42,24 +42,16 @@ def test_the_commands_in_a_configuration_name_itself(path):
 
 def test_the_synthetic_example_trains_by_its_command(tmp_path):
     overrides = [*SMALL, f"run.directory={tmp_path}/run"]
-    command = [sys.executable, "-m", "tfctr", "train", "examples/synthetic.toml"]
+    command = ["-m", "tfctr", "train", "examples/synthetic.toml"]
     for override in overrides:
         command += ["--set", override]
-    command += ["--json", str(tmp_path / "result.json")]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": "tensorflow"},
-    )
-    assert done.returncode == 0, done.stderr
+    printed = python(*command, "--json", tmp_path / "result.json")
     result = json.loads((tmp_path / "result.json").read_text())
     assert {"auc", "log_loss", "examples_per_second", "rows"} <= result.keys()
     assert 0.6 < result["auc"] <= result["best_auc"] + 0.03
-    assert "Epoch 2/2" in done.stdout
+    assert "Epoch 2/2" in printed
     for line in ("test AUC", "throughput", "rows", "memory", "best reachable"):
-        assert line in done.stdout
+        assert line in printed
     assert (tmp_path / "run" / "model.keras").is_file()
 
 
@@ -79,13 +71,12 @@ def movielens_path(tmp_path):
 
 
 @pytest.mark.multiprocess
-def test_the_script_for_many_ranks_goes_on_with_two_as_with_one(movielens_path):
-    if importlib.util.find_spec("horovod") is None:
-        pytest.skip("this environment has no Horovod.")
-    horovodrun = pathlib.Path(sys.executable).with_name("horovodrun")
-    two_ranks = [horovodrun, "-np", "2", sys.executable]
-    alone = run_script([sys.executable], movielens_path, epochs=2, directory="alone")
-    run_script([sys.executable], movielens_path, epochs=1)
+def test_the_script_for_many_ranks_goes_on_with_two_as_with_one(
+    movielens_path, horovodrun
+):
+    alone = run_script(python, movielens_path, epochs=2, directory="alone")
+    run_script(python, movielens_path, epochs=1)
+    two_ranks = functools.partial(horovodrun, 2)
     resumed = run_script(two_ranks, movielens_path, epochs=2)
     assert "Epoch 2/2" in resumed and "Epoch 1/2" not in resumed
     scores = [float(score) for score in re.findall(r"test AUC (\S+)", alone + resumed)]
@@ -93,11 +84,16 @@ def test_the_script_for_many_ranks_goes_on_with_two_as_with_one(movielens_path):
     assert scores[1] == pytest.approx(scores[0], abs=0.001)
 
 
-def run_script(command, path, epochs, directory="run"):
+def run_script(run, path, epochs, directory="run"):
     script = [ROOT / "examples" / "horovod_movielens.py", path]
     options = ["--directory", path / directory, "--batch_size", "100"]
+    return run(*script, *options, "--epochs", str(epochs))
+
+
+def python(*arguments):
+    """Returns what `python *arguments` printed."""
     done = subprocess.run(
-        [*command, *script, *options, "--epochs", str(epochs)],
+        [sys.executable, *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -148,7 +148,11 @@ class EmbeddingStore:
         )
 
     def update(
-        self, ticket: tf.Tensor, gradients: tf.Tensor, learning_rate: tf.Tensor | float
+        self,
+        ticket: tf.Tensor,
+        gradients: tf.Tensor,
+        learning_rate: tf.Tensor | float,
+        is_good: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Sums the gradients of equal keys and moves each distinct row once.
 
@@ -159,6 +163,8 @@ class EmbeddingStore:
             ticket: Of the lookup that gave the rows.
             gradients: float32 `(n, dim)`.
             learning_rate: float32 scalar, finite.
+            is_good: bool scalar. If false, the gradients count as bad, whatever they
+                are. `None`: they tell.
 
         Returns:
             How many updates the store has seen, this one included: int64 scalar.
@@ -167,8 +173,9 @@ class EmbeddingStore:
             tf.errors.InvalidArgumentError: If a gradient is NaN, infinite or beyond
                 1e12, unless the config says to skip. No row was changed.
         """
+        is_good = tf.constant(True) if is_good is None else is_good
         return self._ops.tfctr_embedding_store_update(
-            self._handle, ticket, gradients, tf.cast(learning_rate, tf.float32)
+            self._handle, ticket, gradients, tf.cast(learning_rate, tf.float32), is_good
         )
 
     def write(self, ids: tf.Tensor, features: tf.Tensor, weights: tf.Tensor) -> None:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_layers.table_config import TableConfig
 from tfctr_ops import Rows
 
-Keys = npt.NDArray[np.int64]
+KeyPairs = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 Counts = npt.NDArray[np.uint8]
 
@@ -85,12 +85,17 @@ class Table(abc.ABC):
 
     @abc.abstractmethod
     def update(
-        self, ticket: Any, gradients: tf.Tensor, learning_rate: tf.Tensor
+        self,
+        ticket: Any,
+        gradients: tf.Tensor,
+        learning_rate: tf.Tensor,
+        is_good: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Moves the distinct rows of a lookup by its gradients `(n, dim)`.
 
         Gradients of equal keys are summed first; several lookups of one step make one
-        update. Returns how many updates the table has seen, an int64 scalar.
+        update. If `is_good`, a bool scalar, is false, they count as bad, whatever they
+        are. Returns how many updates the table has seen, an int64 scalar.
         """
 
     @abc.abstractmethod
@@ -122,7 +127,7 @@ class Table(abc.ABC):
         """Removes rows by the table's `Expiry`, and returns how many."""
 
     @abc.abstractmethod
-    def export(self, batch_size: int) -> Iterator[tuple[Keys, Vectors]]:
+    def export(self, batch_size: int) -> Iterator[tuple[KeyPairs, Vectors]]:
         """Yields the keys `(n, 2)`, feature and id, and the weights `(n, dim)`.
 
         Rows that were never updated or written are left out. Slots are not exported.
@@ -200,6 +205,7 @@ class Update:
     ticket: Any
     gradients: tf.Tensor
     learning_rate: tf.Tensor
+    is_good: tf.Tensor | None = None
 
 
 class Storage(abc.ABC):
@@ -232,9 +238,11 @@ class Storage(abc.ABC):
         ]
 
     def update(self, updates: Sequence[Update]) -> list[tf.Tensor]:
-        """Returns what `Table.update` returns, of each; all of one `lookup`."""
+        """Returns what `Table.update` returns, of each; all are of one `lookup`."""
         return [
-            told.table.update(told.ticket, told.gradients, told.learning_rate)
+            told.table.update(
+                told.ticket, told.gradients, told.learning_rate, told.is_good
+            )
             for told in updates
         ]
 

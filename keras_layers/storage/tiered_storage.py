@@ -14,7 +14,7 @@ from keras_layers.storage.byte_size import parse_bytes
 from keras_layers.storage.storage import (
     Counts,
     Forecast,
-    Keys,
+    KeyPairs,
     SavedTable,
     Storage,
     Table,
@@ -210,9 +210,13 @@ class TieredTable(Table):
         return self._store.lookup(ids, features, expected_step, counts)
 
     def update(
-        self, ticket: Any, gradients: tf.Tensor, learning_rate: tf.Tensor
+        self,
+        ticket: Any,
+        gradients: tf.Tensor,
+        learning_rate: tf.Tensor,
+        is_good: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        return self._store.update(ticket, gradients, learning_rate)
+        return self._store.update(ticket, gradients, learning_rate, is_good)
 
     def read(
         self, ids: tf.Tensor, features: tf.Tensor, expected_step: tf.Tensor | int = -1
@@ -233,7 +237,7 @@ class TieredTable(Table):
     def expire(self) -> int:
         return int(self._store.expire())
 
-    def export(self, batch_size: int) -> Iterator[tuple[Keys, Vectors]]:
+    def export(self, batch_size: int) -> Iterator[tuple[KeyPairs, Vectors]]:
         rows = self._store.export_rows()
         features = rows.features.numpy().astype(np.int64)
         keys = np.stack([features, rows.ids.numpy()], axis=1)
@@ -261,7 +265,13 @@ class TieredTable(Table):
         return self._store.finish_save(metadata)
 
     def restore(self, saved: SavedTable) -> None:
-        self._store.restore(**vars(saved))
+        self._store.restore(
+            saved.directories,
+            saved.features,
+            saved.seeds,
+            saved.owner,
+            saved.num_owners,
+        )
 
     def size(self) -> int:
         return self._store.stats()["known_rows"]

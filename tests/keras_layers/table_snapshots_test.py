@@ -192,6 +192,14 @@ def test_a_snapshot_of_other_features_is_refused_and_changes_nothing(tmp_path):
     assert rows_of(other) == before
 
 
+def test_tables_in_another_order_are_told_by_their_features(tmp_path):
+    layer = make_layer()
+    save(layer, tmp_path / "saved", tmp_path)
+    other = make_layer(order=("word", "user", "item"))
+    with pytest.raises(ValueError, match="a snapshot of the features .'words/word'."):
+        other.restore_snapshot(tmp_path / "saved")
+
+
 @pytest.mark.parametrize(
     ("config", "found"),
     [

@@ -2,8 +2,6 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -16,33 +14,31 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SETTINGS = ("data.num_examples=20000", "run.epochs=1", "run.batch_size=512")
 
 
-def run(tmp_path, *settings):
-    file = tmp_path / "result.json"
-    overrides = [*SETTINGS, f"run.directory={tmp_path}", *settings]
-    process = subprocess.run(
-        [
-            pathlib.Path(sys.executable).with_name("horovodrun"),
-            *("-np", "2", sys.executable, "-m", "tfctr", "train"),
-            *("examples/synthetic.toml", "--json", file),
+@pytest.fixture
+def train(horovodrun, tmp_path):
+    """Trains on two ranks; returns the result, and what was printed."""
+
+    def run(*settings):
+        file = tmp_path / "result.json"
+        overrides = [*SETTINGS, f"run.directory={tmp_path}", *settings]
+        printed = horovodrun(
+            2,
+            *("-m", "tfctr", "train", "examples/synthetic.toml", "--json", file),
             *(part for setting in overrides for part in ("--set", setting)),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert process.returncode == 0, process.stdout + process.stderr
-    return json.loads(file.read_text()), process.stdout
+        )
+        return json.loads(file.read_text()), printed
+
+    return run
 
 
 @pytest.mark.slow
 @pytest.mark.multiprocess
-def test_two_ranks_end_as_one_process(run_ranks, tmp_path):
+def test_two_ranks_end_as_one_process(train, tmp_path):
     config = TrainConfig.load(
         ROOT / "examples/synthetic.toml", [*SETTINGS, f"run.directory={tmp_path}/one"]
     )
     model, expected = training.train(config)
-    result, output = run(tmp_path)
+    result, output = train()
     assert (result["ranks"], expected["ranks"]) == (2, 1)
     assert result["rows"] == expected["rows"]
     # Of all examples of the test split, in whatever order.
@@ -61,8 +57,8 @@ def test_two_ranks_end_as_one_process(run_ranks, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.multiprocess
-def test_two_ranks_merge_every_k_steps(run_ranks, tmp_path):
-    result, _ = run(tmp_path, "run.k_step=8", "run.merge=parameters")
+def test_two_ranks_merge_every_k_steps(train):
+    result, _ = train("run.k_step=8", "run.merge=parameters")
     steps = -(-18_000 // 512)
     assert result["merges"]["scheduled"] == steps // 8
     assert result["auc"] > 0.55

@@ -242,6 +242,21 @@ def test_a_step_with_a_bad_gradient_is_skipped_and_counted_if_asked(make_store):
     assert train(store, ids(2), [[2.0, 2.0]]) == 2
 
 
+def test_a_step_counts_as_bad_if_the_caller_says_so(make_store):
+    store = make_store(skip_bad_gradients=True)
+    # One lookup has keys, the other has none.
+    for of_step in (ids(1), ids()):
+        _, ticket = store.lookup(of_step, FEATURE)
+        gradients = tf.ones((len(of_step), 2))
+        assert int(store.update(ticket, gradients, 0.5, tf.constant(False))) == 0
+    stats = store.stats()
+    assert (stats["skipped_updates"], stats["step"], stats["known_rows"]) == (2, 0, 0)
+    strict = make_store()
+    _, ticket = strict.lookup(ids(1), FEATURE)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="in update 1"):
+        strict.update(ticket, tf.ones((1, 2)), 0.5, tf.constant(False))
+
+
 def test_training_goes_on_after_the_error_of_a_bad_gradient(make_store):
     store = make_store()
     with pytest.raises(tf.errors.InvalidArgumentError, match="NaN"):

@@ -29,10 +29,11 @@ def init() -> None:
     that what is wrong is told before any data is read.
 
     From here on, an error that nobody catches ends this rank at once, and so the job:
-    its traceback is followed by a line that names the rank. A rank that
-    others wait for is named after about a minute, and they end the job after about ten;
-    set `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` for another time. That takes the Horovod
-    of `make setup`: as published, Horovod 0.28.1 with Gloo waits for good.
+    its traceback is followed by a line that names the rank. Ranks that wait for another
+    one look every 15 seconds who is missing, warn, and end the job after a limit, by
+    default 600 seconds; set `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` for another one. That
+    takes the Horovod of `make setup`: as published, Horovod 0.28.1 with Gloo waits for
+    good.
 
     Raises:
         ImportError: If there are several processes and no Horovod.

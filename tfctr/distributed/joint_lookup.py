@@ -1,14 +1,16 @@
 """`JointLookup`: lookups of several tables that travel as one."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import tensorflow as tf
 
-from keras_layers import TableConfig
 from keras_layers.storage.storage import Lookup
 from keras_layers.table_group import Keys
 from tfctr_ops import KeyRoutes, SentKeys, read_key_messages, route_keys
+
+if TYPE_CHECKING:
+    from tfctr.distributed.rank_storage import RankTable
 
 
 class JointLookup:
@@ -19,23 +21,28 @@ class JointLookup:
     Args:
         lookups: `Lookup`s of `RankTable`s.
         num_owners: Integer. How many ranks share the keys of a table.
+        trains: Boolean. Whether the lookups are for training, which counts keys.
     """
 
-    def __init__(self, lookups: Sequence[Lookup], num_owners: int) -> None:
+    def __init__(
+        self, lookups: Sequence[Lookup], num_owners: int, trains: bool
+    ) -> None:
         self._lookups = lookups
-        self._tables: list[Any] = [asked.table for asked in lookups]
-        # As every rank must have it, whatever its keys.
-        self.name = self._tables[0].name
-        self._has_counts = any(table.wants_counts for table in self._tables)
-        self._sizes = [table.num_features for table in self._tables]
+        self.tables = [cast("RankTable", asked.table) for asked in lookups]
+        self._sends_counts = trains and any(table.wants_counts for table in self.tables)
+        self._sizes = [table.num_features for table in self.tables]
         self._firsts = [sum(self._sizes[:i]) for i in range(len(self._sizes))]
         self.routes = self._route(num_owners)
 
     @property
+    def name(self) -> str:
+        """What exchanges are called: the same on all ranks."""
+        return self.tables[0].name
+
+    @property
     def dim(self) -> int:
         """The row width."""
-        config: TableConfig = self._tables[0].config
-        return config.dim
+        return self.tables[0].config.dim
 
     def rows_of_each(self, rows: tf.Tensor) -> list[tf.Tensor]:
         """Returns the rows `(n, dim)` of each lookup.
@@ -49,48 +56,49 @@ class JointLookup:
             for places in self._split(self.routes.places)
         ]
 
-    def sum_of(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    def sum_of(self, gradients: Sequence[tf.Tensor | None]) -> tf.Tensor:
         """Returns the gradients of the distinct keys, `(count, dim)`.
 
         Args:
-            gradients: float32 `(n, dim)` of each lookup.
+            gradients: float32 `(n, dim)` of each lookup, or `None` for zeros.
         """
         count = tf.reduce_sum(self.routes.num_keys)
-        return tf.math.unsorted_segment_sum(
-            _concat(gradients), self.routes.places, count
-        )
+        of_all = [
+            tf.zeros([tf.size(asked.ids), self.dim]) if of_one is None else of_one
+            for asked, of_one in zip(self._lookups, gradients, strict=True)
+        ]
+        return tf.math.unsorted_segment_sum(_concat(of_all), self.routes.places, count)
 
-    def skips(self) -> list[bool]:
-        """Returns of each table whether it leaves out steps with a bad gradient."""
-        return [table.config.bad_gradients == "skip" for table in self._tables]
-
-    def table_of_distinct(self) -> tf.Tensor:
-        """Returns the place of the table of each distinct key: int32 `(count,)`."""
+    def tables_of_distinct(self) -> tf.Tensor:
+        """Returns of each distinct key which table it is of: int32 `(count,)`."""
+        count = tf.reduce_sum(self.routes.num_keys)
+        if len(self.tables) == 1:
+            return tf.zeros([count], tf.int32)
         of_each = [
             tf.fill([tf.size(asked.ids)], table)
             for table, asked in enumerate(self._lookups)
         ]
-        count = tf.reduce_sum(self.routes.num_keys)
         return tf.math.unsorted_segment_max(
             tf.concat(of_each, 0), self.routes.places, count
         )
 
     def read(self, messages: tf.Tensor, sizes: tf.Tensor) -> "AskedKeys":
         """Returns what messages of `routes`, from all ranks, ask of the own tables."""
-        keys = read_key_messages(messages, sizes, sum(self._sizes), self._has_counts)
-        if len(self._tables) == 1:
-            return AskedKeys([self._own(0, keys)], None, keys.num_keys)
-        of_feature = tf.repeat(range(len(self._tables)), self._sizes)
+        num_features, num_tables = sum(self._sizes), len(self.tables)
+        keys = read_key_messages(messages, sizes, num_features, self._sends_counts)
+        if num_tables == 1:
+            tables = tf.zeros_like(keys.features)
+            return AskedKeys([self._own(0, keys)], tables, None, keys.num_keys)
+        of_feature = tf.repeat(range(num_tables), self._sizes)
+        tables = tf.gather(of_feature, keys.features)
         positions = tf.dynamic_partition(
-            tf.range(tf.size(keys.ids)),
-            tf.gather(of_feature, keys.features),
-            len(self._tables),
+            tf.range(tf.size(keys.ids)), tables, num_tables
         )
         lookups = [
-            self._own(table, _at(keys, places, self._has_counts))
+            self._own(table, _some(keys, places, self._sends_counts))
             for table, places in enumerate(positions)
         ]
-        return AskedKeys(lookups, positions, keys.num_keys)
+        return AskedKeys(lookups, tables, positions, keys.num_keys)
 
     def _route(self, num_owners: int) -> KeyRoutes:
         keys = Keys.concat(
@@ -102,22 +110,16 @@ class JointLookup:
         )
         counts = None
         if any(asked.counts is not None for asked in self._lookups):
-            counts = tf.concat(
+            counts = _concat(
                 [
                     tf.ones([tf.size(asked.ids)], tf.int32)
                     if asked.counts is None
                     else asked.counts
                     for asked in self._lookups
-                ],
-                0,
+                ]
             )
         return route_keys(
-            keys.ids,
-            keys.features,
-            self._sizes,
-            num_owners,
-            counts,
-            self._has_counts,
+            keys.ids, keys.features, self._sizes, num_owners, counts, self._sends_counts
         )
 
     def _split(self, of_keys: tf.Tensor) -> list[tf.Tensor]:
@@ -129,13 +131,14 @@ class JointLookup:
         )
         return parts
 
-    def _own(self, table: int, keys: SentKeys) -> Lookup:
+    def _own(self, place: int, keys: SentKeys) -> Lookup:
+        table = self.tables[place]
         return Lookup(
-            self._tables[table].own,
+            table.own,
             keys.ids,
-            keys.features - self._firsts[table],
-            self._lookups[table].expected_step,
-            keys.counts if self._tables[table].wants_counts else None,
+            keys.features - self._firsts[place],
+            self._lookups[place].expected_step,
+            keys.counts if self._sends_counts and table.wants_counts else None,
         )
 
 
@@ -144,12 +147,15 @@ class AskedKeys(NamedTuple):
 
     Attributes:
         lookups: Of each of the own tables.
-        positions: int32 `(n,)` of each table: where its keys stand among all that came.
-            `None` if there is only one table.
+        tables: int32 `(n,)`. Which table each key is of, in the order in which they
+            came: rank by rank.
+        positions: int32 of each table: where its keys stand among all that came. `None`
+            if there is only one table.
         num_keys: int32 `(ranks,)`. How many keys each rank asks for.
     """
 
     lookups: list[Lookup]
+    tables: tf.Tensor
     positions: list[tf.Tensor] | None
     num_keys: tf.Tensor
 
@@ -170,8 +176,7 @@ def _concat(parts: Sequence[tf.Tensor]) -> tf.Tensor:
     return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
 
 
-def _at(keys: SentKeys, places: tf.Tensor, has_counts: bool) -> SentKeys:
-    """Returns some of the keys."""
+def _some(keys: SentKeys, places: tf.Tensor, has_counts: bool) -> SentKeys:
     return SentKeys(
         tf.gather(keys.ids, places),
         tf.gather(keys.features, places),

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_layers.dynamic_embedding import is_anchor
 from tfctr.distributed import engine
-from tfctr.distributed.ranks import exchange_of, merges_weights
+from tfctr.distributed.ranks import exchange_of, merges_weights, note_exchange
 from tfctr.distributed.wire import check_wire_dtype
 
 _REDUCTIONS = ("mean", "sum")
@@ -59,6 +59,7 @@ def DistributedOptimizer(
     if isinstance(optimizer, str):
         optimizer = keras.optimizers.get(optimizer)
     _check(optimizer, reduction, wire_dtype)
+    note_exchange()
     base = type(optimizer)
     name = f"gradients.{next(_numbers)}"
     state: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from keras_layers import TableConfig, TieredStorage
 from keras_layers.storage.storage import (
     Counts,
     Forecast,
-    Keys,
+    KeyPairs,
     Lookup,
     Storage,
     Table,
@@ -21,6 +21,7 @@ from keras_layers.storage.storage import (
 )
 from tfctr.distributed import engine
 from tfctr.distributed.joint_lookup import AskedKeys, JointLookup
+from tfctr.distributed.ranks import warn_if_unknown
 from tfctr_ops import Rows
 
 
@@ -49,29 +50,44 @@ class RankStorage(Storage):
     def lookup(self, lookups: Sequence[Lookup]) -> list[tuple[tf.Tensor, Any]]:
         if engine.size() == 1:
             return self._inner.lookup(lookups)
-        joint, asked = self._ask(lookups)
+        warn_if_unknown()
+        joint, asked = self._ask(lookups, trains=True)
         found = self._inner.lookup(asked.lookups)
         rows = self._answer(joint, asked, asked.join([rows for rows, _ in found]))
-        tickets = [RankTicket(joint, asked, ticket) for _, ticket in found]
+        tickets = [
+            RankTicket(joint, asked, place, ticket)
+            for place, (_, ticket) in enumerate(found)
+        ]
         return list(zip(joint.rows_of_each(rows), tickets, strict=True))
 
     def update(self, updates: Sequence[Update]) -> list[tf.Tensor]:
         if engine.size() == 1:
             return self._inner.update(updates)
-        joint, asked, _ = updates[0].ticket
+        joint, asked, _, _ = updates[0].ticket
         # As one process would have them: a mean over the ranks, if that is asked for.
         scale = 1.0 / engine.size() if self._reduction == "mean" else 1.0
-        sums = joint.sum_of([told.gradients * scale for told in updates])
-        parts = asked.split(self._gather_gradients(joint, asked, sums))
+        gradients: list[tf.Tensor | None] = [None] * len(joint.tables)
+        for told in updates:
+            gradients[told.ticket.place] = told.gradients * scale
+        received = self._gather_gradients(joint, asked, joint.sum_of(gradients))
+        parts = asked.split(received.gradients)
         return self._inner.update(
             [
-                Update(own.table, told.ticket.inner, part, told.learning_rate)
-                for own, told, part in zip(asked.lookups, updates, parts, strict=True)
+                Update(
+                    asked.lookups[told.ticket.place].table,
+                    told.ticket.inner,
+                    parts[told.ticket.place],
+                    told.learning_rate,
+                    received.are_good[told.ticket.place],
+                )
+                for told in updates
             ]
         )
 
     @abc.abstractmethod
-    def _ask(self, lookups: Sequence[Lookup]) -> tuple[JointLookup, AskedKeys]:
+    def _ask(
+        self, lookups: Sequence[Lookup], trains: bool
+    ) -> tuple[JointLookup, AskedKeys]:
         """Tells other ranks what this one asks, and returns what they ask of it."""
 
     @abc.abstractmethod
@@ -83,7 +99,7 @@ class RankStorage(Storage):
     @abc.abstractmethod
     def _gather_gradients(
         self, joint: JointLookup, asked: AskedKeys, sums: tf.Tensor
-    ) -> tf.Tensor:
+    ) -> "ReceivedGradients":
         """Exchanges gradients of the own distinct keys for those of asked keys."""
 
     def forecast(self, config: TableConfig, num_keys: int) -> Forecast:
@@ -140,9 +156,13 @@ class RankTable(Table):
         return self._storage.lookup([asked])[0]
 
     def update(
-        self, ticket: Any, gradients: tf.Tensor, learning_rate: tf.Tensor
+        self,
+        ticket: Any,
+        gradients: tf.Tensor,
+        learning_rate: tf.Tensor,
+        is_good: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        told = Update(self, ticket, gradients, learning_rate)
+        told = Update(self, ticket, gradients, learning_rate, is_good)
         return self._storage.update([told])[0]
 
     def read(
@@ -165,7 +185,7 @@ class RankTable(Table):
     def expire(self) -> int:
         return self.own.expire()
 
-    def export(self, batch_size: int) -> Iterator[tuple[Keys, Vectors]]:
+    def export(self, batch_size: int) -> Iterator[tuple[KeyPairs, Vectors]]:
         return self.own.export(batch_size)
 
     def save_rows(self) -> Rows:
@@ -187,9 +207,23 @@ class RankTable(Table):
         return self.own.stats()
 
 
+class ReceivedGradients(NamedTuple):
+    """What an update is made of.
+
+    Attributes:
+        gradients: float32 `(n, dim)`, of the asked keys.
+        are_good: Of each table whether its step is good on all ranks: a bool scalar, or
+            `None` where its gradients tell.
+    """
+
+    gradients: tf.Tensor
+    are_good: Sequence[tf.Tensor | None]
+
+
 class RankTicket(NamedTuple):
     """What an update needs to know of its lookup."""
 
     joint: JointLookup
     asked: AskedKeys
+    place: int  # Of the table in the joint lookup.
     inner: Any

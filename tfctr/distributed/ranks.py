@@ -1,5 +1,6 @@
 """What all ranks must agree on before they train one model."""
 
+import warnings
 from typing import Any
 
 import keras
@@ -21,12 +22,37 @@ def exchange_of(optimizer: Any) -> str | None:
     return getattr(optimizer, "gradient_exchange", None)
 
 
+_is_known = False
+
+
+def note_exchange() -> None:
+    """Notes that the dense weights of a model are not left to each rank."""
+    global _is_known
+    _is_known = True
+
+
+def warn_if_unknown() -> None:
+    """Warns, once, if nothing of tfctr takes care of the dense weights."""
+    if _is_known or engine.size() == 1:
+        return
+    note_exchange()
+    warnings.warn(
+        f"A table is trained by {engine.size()} ranks, and nothing of tfctr has seen "
+        "the dense weights: they may part. Horovod's own Keras wrapper averages "
+        "nothing under Keras 3, and says nothing. Compile with "
+        "tfctr.distributed.DistributedOptimizer(optimizer), and fit with "
+        "callbacks=[tfctr.distributed.BroadcastCallback()].",
+        stacklevel=2,
+    )
+
+
 def check_ranks(model: keras.Model) -> None:
     """Raises `ValueError` if each of several ranks would train a model of its own.
 
     Args:
         model: Keras model.
     """
+    note_exchange()
     if engine.size() == 1:
         return
     optimizer = model.optimizer

@@ -11,7 +11,11 @@ from keras_layers import TableConfig
 from keras_layers.storage.storage import Lookup, SavedTable, Storage, Table
 from tfctr.distributed import engine
 from tfctr.distributed.joint_lookup import AskedKeys, JointLookup
-from tfctr.distributed.rank_storage import RankStorage, RankTable
+from tfctr.distributed.rank_storage import (
+    RankStorage,
+    RankTable,
+    ReceivedGradients,
+)
 
 
 @keras.saving.register_keras_serializable(package="tfctr")
@@ -58,8 +62,10 @@ class ReplicatedStorage(RankStorage):
             ]
         )
 
-    def _ask(self, lookups: Sequence[Lookup]) -> tuple[JointLookup, AskedKeys]:
-        joint = JointLookup(lookups, num_owners=1)
+    def _ask(
+        self, lookups: Sequence[Lookup], trains: bool
+    ) -> tuple[JointLookup, AskedKeys]:
+        joint = JointLookup(lookups, num_owners=1, trains=trains)
         messages = engine.all_gather(joint.routes.messages, f"{joint.name}.keys")
         sizes = engine.all_gather(joint.routes.sizes, f"{joint.name}.sizes")
         return joint, joint.read(messages, sizes)
@@ -73,9 +79,11 @@ class ReplicatedStorage(RankStorage):
 
     def _gather_gradients(
         self, joint: JointLookup, asked: AskedKeys, sums: tf.Tensor
-    ) -> tf.Tensor:
+    ) -> ReceivedGradients:
         gathered = engine.all_gather(sums, f"{joint.name}.gradients")
-        return tf.ensure_shape(gathered, [None, joint.dim])
+        gathered = tf.ensure_shape(gathered, [None, joint.dim])
+        # A bad one reaches all ranks.
+        return ReceivedGradients(gathered, [None] * len(joint.tables))
 
 
 class ReplicatedTable(RankTable):

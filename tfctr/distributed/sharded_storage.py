@@ -12,8 +12,12 @@ from keras_layers.storage.storage import Forecast, Lookup, SavedTable, Storage, 
 from keras_layers.table_snapshots import part_name
 from tfctr.distributed import engine
 from tfctr.distributed.joint_lookup import AskedKeys, JointLookup
-from tfctr.distributed.rank_storage import RankStorage, RankTable
-from tfctr.distributed.wire import check_wire_dtype, decode, encode
+from tfctr.distributed.rank_storage import (
+    RankStorage,
+    RankTable,
+    ReceivedGradients,
+)
+from tfctr.distributed.wire import WireRows, check_wire_dtype, decode, encode
 from tfctr_ops import Rows, route_keys
 
 
@@ -73,7 +77,7 @@ class ShardedStorage(RankStorage):
     def read(self, lookups: Sequence[Lookup]) -> list[tf.Tensor]:
         if engine.size() == 1:
             return self._inner.read(lookups)
-        joint, asked = self._ask(lookups)
+        joint, asked = self._ask(lookups, trains=False)
         found = asked.join(self._inner.read(asked.lookups))
         return joint.rows_of_each(self._answer(joint, asked, found))
 
@@ -84,8 +88,10 @@ class ShardedStorage(RankStorage):
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "wire_dtype": self._wire_dtype}
 
-    def _ask(self, lookups: Sequence[Lookup]) -> tuple[JointLookup, AskedKeys]:
-        joint = JointLookup(lookups, num_owners=engine.size())
+    def _ask(
+        self, lookups: Sequence[Lookup], trains: bool
+    ) -> tuple[JointLookup, AskedKeys]:
+        joint = JointLookup(lookups, engine.size(), trains)
         messages, sizes = engine.all_to_all(
             joint.routes.messages, joint.routes.sizes, f"{joint.name}.keys"
         )
@@ -94,31 +100,31 @@ class ShardedStorage(RankStorage):
     def _answer(
         self, joint: JointLookup, asked: AskedKeys, rows: tf.Tensor
     ) -> tf.Tensor:
-        sizes, back = asked.num_keys, joint.routes.num_keys
-        return self._send(joint, rows, sizes, back, "rows")
+        asks, answers = _distinct_of(joint), _asked_of(asked)
+        return self._send(rows, answers, asks, joint, "rows")
 
     def _gather_gradients(
         self, joint: JointLookup, asked: AskedKeys, sums: tf.Tensor
-    ) -> tf.Tensor:
-        if any(joint.skips()):
-            sums = _all_or_none(joint, sums)
-        sizes, back = joint.routes.num_keys, asked.num_keys
-        return self._send(joint, sums, sizes, back, "gradients")
+    ) -> ReceivedGradients:
+        sums, are_good = _all_or_none(joint, sums)
+        asks, answers = _distinct_of(joint), _asked_of(asked)
+        received = self._send(sums, asks, answers, joint, "gradients")
+        return ReceivedGradients(received, are_good)
 
     def _send(
         self,
-        joint: JointLookup,
         rows: tf.Tensor,
-        sizes: tf.Tensor,
-        back: tf.Tensor,
+        sent: WireRows,
+        received: WireRows,
+        joint: JointLookup,
         what: str,
     ) -> tf.Tensor:
-        """Sends so many rows to each rank, and returns those that come back."""
+        """Sends rows to their ranks, and returns those that come back."""
         name = f"{joint.name}.{what}"
-        encoded = encode(rows, self._wire_dtype, f"{name}.scale")
-        received, _ = engine.all_to_all(encoded.values, sizes, name)
-        received = decode(received, encoded.scales, back)
-        return tf.ensure_shape(received, [None, joint.dim])
+        encoded = encode(rows, sent, len(joint.tables), self._wire_dtype, name)
+        values, _ = engine.all_to_all(encoded.values, sent.sizes, name)
+        rows = decode(values, encoded.scales, received)
+        return tf.ensure_shape(rows, [None, joint.dim])
 
 
 class ShardedTable(RankTable):
@@ -195,13 +201,15 @@ class ShardedTable(RankTable):
 
     def restore(self, saved: SavedTable) -> None:
         # The ranks are the owners. Where as many have saved, and features had the same
-        # numbers, the own rows are in the own part: nobody need read all of them.
+        # numbers, the own part holds the own rows and no others.
         parts, in_order = saved.directories, list(range(len(saved.features)))
         if len(parts) == engine.size() and list(saved.features) == in_order:
-            parts = [parts[engine.rank()]]
-        self.own.restore(
-            SavedTable(parts, saved.features, saved.seeds, engine.rank(), engine.size())
-        )
+            own = dataclasses.replace(saved, directories=[parts[engine.rank()]])
+        else:
+            own = dataclasses.replace(
+                saved, owner=engine.rank(), num_owners=engine.size()
+            )
+        self.own.restore(own)
 
     def _is_own(self, ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
         """Which of the keys belong to this rank; absent ones do not: bool `(n,)`."""
@@ -212,25 +220,39 @@ class ShardedTable(RankTable):
         return (routes.places >= first) & (routes.places < ends[rank])
 
 
-def _all_or_none(joint: JointLookup, gradients: tf.Tensor) -> tf.Tensor:
-    """Makes a table's gradients NaN if one is bad on any rank: then all skip the step.
+def _distinct_of(joint: JointLookup) -> WireRows:
+    """The rows that this rank asks for."""
+    return WireRows(joint.routes.num_keys, joint.tables_of_distinct)
 
-    Of tables that do not skip, a bad one fails the step anyway.
+
+def _asked_of(asked: AskedKeys) -> WireRows:
+    """The rows that this rank is asked for."""
+    return WireRows(asked.num_keys, lambda: asked.tables)
+
+
+def _all_or_none(
+    joint: JointLookup, gradients: tf.Tensor
+) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
+    """Tells all ranks of a bad gradient of a table that skips such steps.
+
+    An owner that is sent nothing bad, or nothing at all, must skip the step too.
+    Returns the gradients, zeros where the step is skipped, and of each table whether
+    its step is good. Of a table that does not skip, a bad one fails the step anyway.
     """
+    skips = [table.config.bad_gradients == "skip" for table in joint.tables]
+    if not any(skips):
+        return gradients, [None] * len(skips)
     # What the store refuses, in whatever sum of the ranks' gradients.
     most = 1e12 / engine.size()
     is_bad = tf.reduce_any(~(tf.abs(gradients) <= most), axis=1)
-    tables, skips = joint.table_of_distinct(), joint.skips()
-    bad = tf.math.unsorted_segment_sum(
-        tf.cast(is_bad, tf.float32), tables, num_segments=len(skips)
-    )
-    bad = bad * tf.cast(skips, tf.float32)
+    tables = joint.tables_of_distinct()
+    bad = tf.math.unsorted_segment_sum(tf.cast(is_bad, tf.float32), tables, len(skips))
     [bad] = engine.all_reduce([bad], f"{joint.name}.bad")
-    return tf.where(
-        tf.gather(bad, tables)[:, None] > 0.0,
-        tf.constant(float("nan")),
-        gradients,
-    )
+    is_skipped = (bad > 0.0) & tf.constant(skips)
+    gradients = tf.where(tf.gather(is_skipped, tables)[:, None], 0.0, gradients)
+    return gradients, [
+        ~is_skipped[place] if skip else None for place, skip in enumerate(skips)
+    ]
 
 
 def _some(

@@ -3,8 +3,11 @@
 import json
 import os
 import pathlib
+import re
+import resource
 import shutil
 import signal
+import time
 
 import keras
 import numpy as np
@@ -48,24 +51,59 @@ def make_dataset():
     return distributed.shard(data)
 
 
-class DieAt(keras.callbacks.Callback):
-    """Ends one rank in the middle of a step, as the system would."""
+class Failure(keras.callbacks.Callback):
+    """What befalls one rank after a step."""
 
-    def __init__(self, step, rank):
+    def __init__(self, step, rank, directory):
         super().__init__()
         self.left = step
         self.is_it = distributed.rank() == rank
+        self.directory = pathlib.Path(directory)
 
     def on_train_batch_end(self, batch, logs=None):
         self.left -= 1
         if self.left == 0 and self.is_it:
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.happen()
+
+
+class Killed(Failure):
+    """It ends, as the system would end it, perhaps while a checkpoint is written."""
+
+    def happen(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class FullDisk(Failure):
+    """It can write no more, once the checkpoints that were begun are whole."""
+
+    def happen(self):
+        while list(self.directory.glob("*.draft")):
+            time.sleep(0.01)
+        limit_files(0)
+
+
+FAILURES = {"killed": Killed, "full disk": FullDisk}
+
+
+def limit_files(num_bytes):
+    """Makes writes beyond so many bytes of a file fail, in this process."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, most))
 
 
 def train(
-    directory, storage="ram", epochs=EPOCHS, every=SAVED_AT, dies_at=None, merge=None
+    directory,
+    storage="ram",
+    epochs=EPOCHS,
+    every=SAVED_AT,
+    merge=None,
+    failure=None,
+    fails_at=None,
 ):
-    """Trains, or goes on; what this rank has seen from there."""
+    """Trains, or goes on; what this rank has seen from there.
+
+    `failure` names what befalls the last rank after step `fails_at`.
+    """
     optimizer = merge and KStepAdam(0.01, k=4, merge=merge, warmup_merges=1)
     model = make_model(storage, optimizer)
     checkpoint = Checkpoint(directory, every=every, keep=99)
@@ -75,8 +113,9 @@ def train(
     callbacks = [distributed.BroadcastCallback(), losses, checkpoint]
     if merge:
         callbacks.insert(1, KStepMerge())
-    if dies_at is not None:
-        callbacks.append(DieAt(dies_at, distributed.size() - 1))
+    if failure is not None:
+        last = distributed.size() - 1
+        callbacks.append(FAILURES[failure](fails_at, last, directory))
     model.fit(
         dataset,
         initial_epoch=initial_epoch,
@@ -116,6 +155,23 @@ def merge_and_resume(directory):
     return found
 
 
+def fill_disk_and_resume(directory):
+    """The disk of one rank is full when the epoch's end is saved, and then is not."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    try:
+        train(directory, epochs=1, failure="full disk", fails_at=SAVED_AT + 2)
+    except Exception as error:
+        told = [type(error).__name__, str(error), *error.__notes__]
+    finally:
+        limit_files(before)
+    engine.barrier("failed")
+    return {
+        "told": told,
+        "steps": Checkpoint(directory).directory.steps(),
+        **resume_all({"full disk": directory})["full disk"],
+    }
+
+
 def resume_all(directories):
     """Resumes each checkpoint, trains to the end, and writes none."""
     found = {}
@@ -135,6 +191,13 @@ def resume_all(directories):
             "losses": losses.losses,
         }
     return found
+
+
+def scenarios(directory):
+    return {
+        "merges": merge_and_resume(f"{directory}/merges"),
+        "full disk": fill_disk_and_resume(f"{directory}/full_disk"),
+    }
 
 
 def mean(of_ranks):
@@ -217,14 +280,27 @@ def test_one_process_resumes_what_four_ranks_saved(run_ranks, tmp_path, alone):
     assert_equal_rows(found["4"]["rows"], found["1"]["rows"], 1e-3)
 
 
+# What a job prints then.
+TOLD = {
+    "killed": r"Process 1 exit with status code 137\b",
+    "full disk": (
+        r"(?s): File too large\. Free some space.*The newest whole checkpoint is '.*"
+        r"tfctr: rank 1 of 2 has failed, by the error above, and ends the job"
+    ),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.multiprocess
-def test_a_job_that_lost_a_rank_goes_on_from_its_last_checkpoint(
-    run_ranks, tmp_path, alone
+@pytest.mark.parametrize(
+    "failure", ["killed", pytest.param("full disk", marks=pytest.mark.soak)]
+)
+def test_a_job_that_failed_goes_on_from_its_last_checkpoint(
+    run_ranks, tmp_path, alone, failure
 ):
-    arguments = (str(tmp_path), "ram", EPOCHS, 5)
-    output = run_ranks(2, __file__, "train", *arguments, 13, fails=True)
-    assert "exit code" in output.lower() or "signal" in output.lower()
+    arguments = (str(tmp_path), "ram", EPOCHS, 5, None)
+    output = run_ranks(2, __file__, "train", *arguments, failure, 13, fails=True)
+    assert re.search(TOLD[failure], output), output
     of_ranks = run_ranks(2, __file__, "train", *arguments)
     first = of_ranks[0]["first"]
     assert first in (5, 10)  # The newest may not have been complete.
@@ -233,18 +309,44 @@ def test_a_job_that_lost_a_rank_goes_on_from_its_last_checkpoint(
     assert not list(tmp_path.glob("*.draft"))
 
 
+@pytest.fixture(scope="module")
+def found(run_ranks, tmp_path_factory):
+    return run_ranks(2, __file__, "scenarios", str(tmp_path_factory.mktemp("found")))
+
+
 @pytest.mark.slow
 @pytest.mark.multiprocess
-def test_merges_go_on_amid_their_interval(run_ranks, tmp_path):
-    of_ranks = run_ranks(2, __file__, "merge_and_resume", str(tmp_path))
+def test_merges_go_on_amid_their_interval(found):
     for merge in ("frozen_denominator", "parameters"):
-        for one in of_ranks:
-            whole, resumed = one[merge]
+        whole_of_ranks = []
+        for of_rank in found:
+            whole, resumed = of_rank["merges"][merge]
             assert resumed["first"] == SAVED_AT
             assert resumed["losses"] == whole["losses"][SAVED_AT:]
             assert resumed["dense"] == whole["dense"]
             assert resumed["rows"] == whole["rows"]
-        assert of_ranks[0][merge][0]["dense"] == of_ranks[1][merge][0]["dense"]
+            whole_of_ranks.append(whole["dense"])
+        assert whole_of_ranks[0] == whole_of_ranks[1]
+
+
+@pytest.mark.multiprocess
+def test_a_rank_that_cannot_write_is_named_and_the_last_checkpoint_stays(found, alone):
+    first, second = (of_rank["full disk"] for of_rank in found)
+    for of_rank in (first, second):
+        assert of_rank["steps"] == [of_rank["first"]] == [SAVED_AT]
+    kind, message, _ = first["told"]
+    assert kind == "OSError"
+    assert message.startswith(
+        "Rank 1 could not write its part of a checkpoint, and there is none of step "
+        f"{BATCHES}. It said: {second['told'][0]}: "
+    )
+    # Rank 1 tells it itself, with the file.
+    assert re.search(r"/full_disk/\S+: File too large", second["told"][1])
+    for of_rank in (first, second):
+        assert "The newest whole checkpoint is '" in of_rank["told"][-1]
+        assert f"/step-{SAVED_AT:012d}'" in of_rank["told"][-1]
+    expected = alone[1]["losses"][SAVED_AT:]
+    np.testing.assert_allclose(mean([first, second]), expected, 1e-4)
 
 
 @pytest.mark.multiprocess

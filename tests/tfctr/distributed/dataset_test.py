@@ -118,11 +118,10 @@ def test_ragged_sparse_and_nested_inputs_are_cut():
     assert full[2].numpy().tolist() == pytest.approx([4 / 3] * 2)
 
 
-def test_inputs_without_labels_keep_their_form():
-    for form in (lambda x: x, lambda x: (x,), lambda x: {"x": x}):
-        dataset = tf.data.Dataset.range(5).batch(3).map(form)  # noqa: B023
-        _, second = shards(dataset)
-        assert as_lists(second) == [form([1, 2]), form([4])]
+@pytest.mark.parametrize("form", [lambda x: x, lambda x: (x,), lambda x: {"x": x}])
+def test_inputs_without_labels_keep_their_form(form):
+    _, second = shards(tf.data.Dataset.range(5).batch(3).map(form))
+    assert as_lists(second) == [form([1, 2]), form([4])]
 
 
 def test_what_is_not_batched_is_refused():

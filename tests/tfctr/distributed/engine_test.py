@@ -2,8 +2,10 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -138,3 +140,18 @@ def test_several_processes_without_horovod_are_told_how_to_get_it(tmp_path):
     assert process.returncode != 0
     assert "Received: 2 processes, and a Python without Horovod" in process.stderr
     assert "pip install --no-build-isolation horovod==0.28.1" in process.stderr
+
+
+def test_a_horovod_that_does_not_know_of_the_others_is_refused(monkeypatch):
+    """As one built for MPI alone, or for Gloo alone, under the other's launcher."""
+    alone = types.SimpleNamespace(init=lambda: None, size=lambda: 1)
+    monkeypatch.setitem(sys.modules, "horovod", types.ModuleType("horovod"))
+    monkeypatch.setitem(sys.modules, "horovod.tensorflow", alone)
+    message = (
+        "2 processes were started to train together. Received: a Horovod that sees 1, "
+        "since it is not built for their launcher. Start them with horovodrun."
+    )
+    with monkeypatch.context() as context:
+        context.setattr(os, "environ", {**os.environ, "OMPI_COMM_WORLD_SIZE": "2"})
+        with pytest.raises(RuntimeError, match=re.escape(message)):
+            distributed.init()

@@ -2,6 +2,7 @@
 
 import os
 import types
+import warnings
 
 import keras
 import numpy as np
@@ -34,7 +35,7 @@ def make_layer(table, storage=ShardedStorage, **options):
 
 
 def own(ids):
-    """The part of this rank, and how much of a mean over all it is."""
+    """The part of this rank."""
     rank, ranks, count = engine.rank(), engine.size(), int(ids.shape[0])
     return ids[rank * count // ranks : (rank + 1) * count // ranks]
 
@@ -122,6 +123,35 @@ def tables_of_one_width(storage=ShardedStorage):
     return [read(layer, range(8), feature=name) for name in features]
 
 
+def half_wires_of_one_width():
+    """Gradients of very different size, one of them bad, in half of the bits."""
+    return [
+        *two_sizes(ShardedStorage(wire_dtype="float16")),
+        *two_sizes(ShardedStorage(wire_dtype="bfloat16")),
+    ]
+
+
+def two_sizes(storage):
+    tables = (sgd("large"), sgd("small", bad_gradients="skip"))
+    features = {table.name: FeatureConfig(table) for table in tables}
+    layer = DynamicEmbedding(features, storage=storage)
+    ids = np.arange(8)
+    for factor in (1.0, np.nan, 1.0):
+        with tf.GradientTape() as tape:
+            part = tf.constant(own(ids))
+            outputs = layer({"large": part, "small": part}, training=True)
+            large, small = (tf.reduce_sum(out) for out in outputs.values())
+            # Powers of two, which no wire rounds.
+            loss = large * 2.0**20 + small * 2.0**-20 * factor
+        tape.gradient(loss * engine.size(), layer.trainable_variables)
+    layer.write_rows(ids, np.zeros((8, 2)), feature="small")
+    with tf.GradientTape() as tape:
+        outputs = layer({"large": part, "small": part}, training=True)
+        loss = sum(tf.reduce_sum(out) for out in outputs.values())
+    tape.gradient(loss * 2.0**-20 * engine.size(), layer.trainable_variables)
+    return [(np.array(read(layer, ids, feature="small")) * 2.0**20).tolist()]
+
+
 def replicas_of_one_width():
     return tables_of_one_width(ReplicatedStorage)
 
@@ -163,7 +193,6 @@ def strings():
 def rows_by_hand():
     layer = make_layer(sgd())
     layer.write_rows(IDS, np.stack([IDS, -IDS], 1), feature=0)
-    layer.prefetch(IDS[:, None])
     removed = layer.tables["ads"].remove(tf.constant(IDS[:10]), tf.constant([0]))
     counts = [int(removed), layer.size(), len(list(layer.export(1000))[0][1])]
     counts = np.sum(engine.gather_objects(counts, "counts"), axis=0)
@@ -186,6 +215,17 @@ def bad_gradients_are_skipped():
     return [read(layer), sorted(skipped)]
 
 
+def a_step_is_skipped_by_an_owner_of_none_of_its_rows():
+    layer = make_layer(sgd(bad_gradients="skip"))
+    train([layer], ids=IDS, steps=1)
+    for factor in (np.nan, 1.0):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(tf.constant([[5], [5]]), training=True))
+        tape.gradient(loss * factor, layer.trainable_variables)
+    stats = layer.stats()["ads"]
+    return [read(layer), [stats["step"], stats["skipped_updates"]]]
+
+
 def rows_expire():
     layer = make_layer(sgd(expiry=Expiry(every=None, unused_steps=1)))
     train([layer], steps=1)
@@ -200,6 +240,21 @@ def ids_are_counted():
     before = sum(engine.gather_objects(layer.size(), "size"))
     train([layer], steps=2)
     return [before, read(layer)]
+
+
+def rows_come_up_from_disk(path):
+    ids = np.arange(20_000)
+    # Of each rank's rows, the first are the first to leave memory.
+    layer = make_layer(sgd(dim=64), inner=TieredStorage("1MB", path))
+    layer.write_rows(ids, np.stack([ids] * 64, 1), feature=0)
+    table = layer.tables["ads"]
+    reads = [table.stats()["rows_read"]]
+    layer.prefetch(ids[:100, None])  # All ranks name all of them.
+    reads.append(table.stats()["rows_read"])
+    rows = layer(tf.constant(own(ids[:100])[:, None]), training=True)
+    reads.append(table.stats()["rows_read"])
+    owned = int(table.remove(tf.constant(ids[:100]), tf.constant([0])))
+    return [rows.numpy()[:, 0, 0].tolist(), np.diff(reads).tolist(), owned]
 
 
 def saved_and_loaded(path):
@@ -273,15 +328,21 @@ EQUAL = (
     sums,
     rows_expire,
     ids_are_counted,
+    a_step_is_skipped_by_an_owner_of_none_of_its_rows,
     tables_of_one_width,
     replicas_of_one_width,
+    half_wires_of_one_width,
 )
 
 
 def scenarios(directory):
-    found = {scenario.__name__: scenario() for scenario in EQUAL}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = {scenario.__name__: scenario() for scenario in EQUAL}
+    found["warned"] = [str(warning.message) for warning in caught]
     found["exchanges"] = [exchanges(ShardedStorage), exchanges(ReplicatedStorage)]
     found["bad_gradients_are_skipped"] = bad_gradients_are_skipped()
+    found["rows_come_up_from_disk"] = rows_come_up_from_disk(f"{directory}/ssd")
     found["saved_and_loaded"] = saved_and_loaded(f"{directory}/model.keras")
     found["loaded"] = loaded_from_one_process(f"{directory}/one.weights.h5")
     found["refused"] = refused(f"{directory}/refused.keras")
@@ -331,6 +392,13 @@ def test_two_ranks_do_what_one_process_does(found, scenario):
 
 
 @pytest.mark.multiprocess
+def test_ranks_whose_dense_weights_nobody_has_seen_are_warned_once(found):
+    for of_rank in found:
+        told = [text for text in of_rank["warned"] if "nothing of tfctr" in text]
+        assert len(told) == 1 and "DistributedOptimizer(optimizer)" in told[0]
+
+
+@pytest.mark.multiprocess
 def test_tables_of_one_width_travel_together(found):
     # Keys, rows and gradients of each width; keys, their number and gradients.
     assert [of_rank["exchanges"] for of_rank in found] == [[6, 6], [6, 6]]
@@ -344,6 +412,19 @@ def test_a_bad_gradient_on_one_rank_makes_all_skip(found):
         rows, skipped = of_rank["bad_gradients_are_skipped"]
         assert_close(rows, read(layer))
         assert skipped == [1]
+
+
+@pytest.mark.multiprocess
+def test_each_rank_brings_its_own_rows_up(found):
+    rows, num_owned = [], 0
+    for of_rank in found:
+        own_rows, (by_prefetch, by_lookup), owned = of_rank["rows_come_up_from_disk"]
+        assert by_prefetch == owned > 0
+        assert by_lookup == 0
+        rows += own_rows
+        num_owned += owned
+    assert rows == list(range(100))
+    assert num_owned == 100
 
 
 @pytest.mark.multiprocess
@@ -401,17 +482,17 @@ def test_other_wire_dtypes_are_refused():
 
 
 @pytest.mark.parametrize(
-    "parts, features, read",
+    "parts, features, read, owner",
     [
-        (["a", "b"], [0, 1], ["b"]),
+        (["a", "b"], [0, 1], ["b"], (0, 1)),
         # Owners depend on the numbers of features, and on how many ranks there are.
-        (["a", "b"], [1, 0], ["a", "b"]),
-        (["a", "b", "c"], [0, 1], ["a", "b", "c"]),
-        (["a"], [0, 1], ["a"]),
+        (["a", "b"], [1, 0], ["a", "b"], (1, 2)),
+        (["a", "b", "c"], [0, 1], ["a", "b", "c"], (1, 2)),
+        (["a"], [0, 1], ["a"], (1, 2)),
     ],
 )
 def test_a_rank_reads_no_part_that_has_none_of_its_rows(
-    monkeypatch, parts, features, read
+    monkeypatch, parts, features, read, owner
 ):
     monkeypatch.setattr(engine, "size", lambda: 2)
     monkeypatch.setattr(engine, "rank", lambda: 1)
@@ -419,4 +500,4 @@ def test_a_rank_reads_no_part_that_has_none_of_its_rows(
     own = types.SimpleNamespace(restore=restored.append)
     table = ShardedTable(own, sgd(), 2, ShardedStorage())
     table.restore(SavedTable(parts, features, (7, 8)))
-    assert restored == [SavedTable(read, features, (7, 8), owner=1, num_owners=2)]
+    assert restored == [SavedTable(read, features, (7, 8), *owner)]

@@ -3,16 +3,12 @@
 The numbers in `VECTORS` were worked out from the listings of the papers.
 """
 
-import re
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig
 from tfctr import distributed
-from tfctr.distributed import engine
 from tfctr.optimizers import KStepAdam
 
 RANKS = 2
@@ -118,24 +114,6 @@ VECTORS = {
 # What one rank does. All ranks call the same functions, in the same order.
 
 
-class Calls:
-    """Counts the exchanges of the ranks, and what a rank gives to each."""
-
-    def __enter__(self):
-        self.names, self.bytes, self.all_reduce = [], [], engine.all_reduce
-
-        def count(tensors, name, average=False, wire_dtype=None):
-            self.names.append(name)
-            self.bytes.append(sum(one.numpy().nbytes for one in tensors))
-            return self.all_reduce(tensors, name, average, wire_dtype)
-
-        engine.all_reduce = count
-        return self
-
-    def __exit__(self, *error):
-        engine.all_reduce = self.all_reduce
-
-
 def value(variable):
     return keras.ops.convert_to_numpy(variable).tolist()
 
@@ -204,39 +182,6 @@ def follow_long(options):
     return follow(optimizer, mine, np.ones(3), forced=LONG["forced"])
 
 
-def count_merges(merge):
-    """Two variables beside each other, one of them with a statistic."""
-    weights = [
-        keras.Variable(np.full((3, 2), 1.0 + distributed.rank()), dtype="float32"),
-        keras.Variable(np.ones(5), dtype="float32"),
-    ]
-    statistic = keras.Variable([1.0 + distributed.rank()], trainable=False)
-    count = keras.Variable([distributed.rank()], dtype="int64", trainable=False)
-    warmup_merges = 2 if merge == FROZEN else None
-    optimizer = KStepAdam(1e-2, k=4, merge=merge, warmup_merges=warmup_merges)
-    merged = []
-    with Calls() as calls:
-        for step in range(1, 12):
-            before = len(calls.names)
-            optimizer.apply([tf.ones((3, 2)), tf.ones(5)], weights)
-            if len(calls.names) > before:
-                merged.append(step)
-        for _ in range(2):
-            optimizer.merge()
-        optimizer.average_also([statistic, count])
-        optimizer.apply([tf.ones((3, 2)), tf.ones(5)], weights)
-        optimizer.merge()
-        return {
-            "merged": merged,
-            "names": calls.names,
-            "bytes": calls.bytes,
-            "merges": optimizer.merges,
-            "merge_bytes": optimizer.merge_bytes,
-            "statistic": value(statistic),
-            "count": value(count),
-        }
-
-
 def follow_equal_gradients():
     gradients = np.random.default_rng(3).normal(size=(12, 4))
     optimizer = KStepAdam(0.1, k=1)
@@ -272,36 +217,6 @@ def resume(merge):
     return {"whole": whole[7:], "resumed": states}
 
 
-def replicas(merge):
-    """float32, where sums depend on their order: the bits after a merge."""
-    variable = variable_of(np.linspace(0.1, 1.0, 7), "float32")
-    optimizer = KStepAdam(1e-2, k=3, merge=merge)
-    draws = np.random.default_rng(distributed.rank()).normal(size=(9, 7))
-    for draw in draws:
-        optimizer.apply([tf.constant(draw, tf.float32)], [variable])
-    optimizer.merge()
-    return {
-        "replicated": [value(one) for one in optimizer.replicated_variables],
-        "m": value(by_name(optimizer, "_momentum")),
-    }
-
-
-def train_beside_a_table():
-    """The table's gradients are constant, and those of the other ranks' rows zero."""
-    rank = distributed.rank()
-    table = TableConfig("ads", 2, keras.optimizers.SGD(0.5), initializer="ones")
-    layer = DynamicEmbedding(FeatureConfig(table))
-    weight = variable_of(1.0, "float32")
-    optimizer = KStepAdam(0.1, k=2, merge=WEIGHTS)
-    for _ in range(4):
-        with tf.GradientTape() as tape:
-            rows = layer(np.array([7]), training=True)
-            loss = (rank + 1.0) * (tf.reduce_sum(rows) + weight)
-        variables = [weight, *layer.trainable_variables]
-        optimizer.apply(tape.gradient(loss, variables), variables)
-    return {"rows": value(layer.read_rows([7])), "weight": value(weight)}
-
-
 def scenarios():
     keras.config.set_floatx("float64")  # Learning rates, too.
     found = {"vectors": {}}
@@ -316,9 +231,6 @@ def scenarios():
     found["equal"] = follow_equal_gradients()
     found["resume"] = {merge: resume(merge) for merge in MODES}
     keras.config.set_floatx("float32")
-    found["counts"] = {merge: count_merges(merge) for merge in MODES}
-    found["replicas"] = {merge: replicas(merge) for merge in MODES}
-    found["table"] = train_beside_a_table()
     return found
 
 
@@ -348,9 +260,9 @@ def toy():
     return value(variable)
 
 
-@pytest.fixture(scope="module")
-def found(run_ranks):
-    return run_ranks(RANKS, __file__, "scenarios")
+@pytest.fixture
+def found(of_ranks):
+    return of_ranks(__file__)
 
 
 def of_all(found, *path):
@@ -431,60 +343,6 @@ def test_a_training_goes_on_between_two_merges(found, merge):
         assert states["resumed"] == states["whole"]
 
 
-# What is exchanged.
-
-
-@pytest.mark.multiprocess
-@pytest.mark.parametrize(
-    ("merge", "merged", "tensors"),
-    [(FROZEN, [1, 2, 5, 9], 2), (WEIGHTS, [4, 8], 1), (MOMENTS, [4, 8], 3)],
-)
-def test_merges_are_counted_with_their_bytes(found, merge, merged, tensors):
-    weights = 4 * (3 * 2 + 5)
-    for of_rank in found:
-        counts = of_rank["counts"][merge]
-        assert counts["merged"] == merged
-        # Step 12 is scheduled without a frozen denominator, and forced with one. Once
-        # the last step has merged, `merge` does nothing.
-        ends = {"scheduled": 0, "forced": 2} if merge == FROZEN else None
-        ends = ends or {"scheduled": 1, "forced": 1}
-        merges = {**ends, "scheduled": len(merged) + ends["scheduled"]}
-        assert counts["merges"] == merges
-        exchanges = 2 if merge == FROZEN else 1
-        assert len(counts["names"]) == exchanges * (len(merged) + 2)
-        statistic = 4
-        assert sum(counts["bytes"]) == tensors * weights * (len(merged) + 2) + statistic
-        assert counts["merge_bytes"] == tensors * weights + statistic
-
-
-@pytest.mark.multiprocess
-@pytest.mark.parametrize("merge", MODES)
-def test_float_statistics_are_averaged_and_counts_are_not(found, merge):
-    for rank, of_rank in enumerate(found):
-        assert of_rank["counts"][merge]["statistic"] == [1.5]
-        assert of_rank["counts"][merge]["count"] == [rank]
-
-
-@pytest.mark.multiprocess
-@pytest.mark.parametrize("merge", MODES)
-def test_replicas_are_equal_to_the_bit_after_a_merge(found, merge):
-    first, second = (of_rank["replicas"][merge] for of_rank in found)
-    assert first["replicated"] == second["replicated"]
-    # x and s; x; x, m and v.
-    count = {FROZEN: 2, WEIGHTS: 1, MOMENTS: 3}[merge]
-    assert len(first["replicated"]) == count
-    assert (first["m"] == second["m"]) == (merge == MOMENTS)
-
-
-@pytest.mark.multiprocess
-def test_rows_of_a_table_are_left_to_its_optimizer(found):
-    for rank, of_rank in enumerate(found):
-        row = 1.0 - 4 * 0.5 * (rank + 1.0)
-        assert of_rank["table"]["rows"] == [[row, row]]
-        # Adam on constant gradients moves by the learning rate.
-        np.testing.assert_allclose(of_rank["table"]["weight"], 0.6, atol=1e-6)
-
-
 @pytest.mark.multiprocess
 def test_a_shared_denominator_keeps_three_workers_together(run_ranks):
     options = {**TOY, "x": [0.5] * 3}
@@ -545,257 +403,3 @@ def test_a_coordinate_without_gradient_stays_finite():
     optimizer.apply([tf.constant([0.0, 1.0])], [variable])
     # m / sqrt(epsilon) = 0.1 / 1e-4: large, as `warmup_merges` is to prevent.
     assert value(variable)[1] == pytest.approx(-100.0, rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("options", "least", "most"),
-    [
-        ({"warmup_merges": 1}, 40, np.inf),
-        ({}, 3, 10),
-        ({"bias_correction": True}, 1, 2.4),
-    ],
-)
-def test_warm_up_merges_bound_the_steps_of_sparse_inputs(options, least, most):
-    keras.utils.set_random_seed(5)
-    inputs = np.random.default_rng(5).random((200 * 64, 30)) < 0.1
-    labels = inputs @ np.linspace(-1, 1, 30) > 0
-    model = keras.Sequential(
-        [
-            keras.Input((30,)),
-            keras.layers.Dense(8, "relu"),
-            keras.layers.Dense(1, "sigmoid"),
-        ]
-    )
-    optimizer = KStepAdam(1e-3, k=10, **options)
-    model.compile(optimizer, "binary_crossentropy")
-    model.fit(inputs.astype("float32"), labels, batch_size=64, verbose=0)
-    assert least < optimizer.take_largest_step() < most
-
-
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")
-def test_the_step_that_finds_the_end_of_the_data_does_not_count():
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    optimizer = KStepAdam(1e-3, k=2, merge=WEIGHTS)
-    model.compile(optimizer, "mean_squared_error")
-    batch = (tf.ones((4, 2)), tf.ones((4, 1)))
-    # Keras does not know how many batches these are.
-    data = tf.data.Dataset.from_tensors(batch).repeat(5).filter(lambda *_: True)
-    model.fit(data, epochs=3, shuffle=False, verbose=0)
-    assert int(optimizer.iterations) == 15
-    assert optimizer.merges == {"scheduled": 7, "forced": 0}
-
-
-def test_forced_merges_before_the_first_step_do_nothing():
-    optimizer = KStepAdam(k=3)
-    optimizer.merge()
-    assert optimizer.merges == {"scheduled": 0, "forced": 0}
-    assert optimizer.take_largest_step() == 0.0
-    optimizer.build([variable_of(1.0)])
-    optimizer.merge()
-    assert optimizer.merges == {"scheduled": 0, "forced": 0}
-
-
-# What Keras does around an optimizer.
-
-
-def test_slices_are_summed_before_they_are_squared():
-    table, dense = variable_of([[1.0], [1.0]], "float32"), variable_of([[1.0], [1.0]])
-    twice = tf.IndexedSlices(tf.ones((2, 1)), tf.constant([1, 1]))
-    KStepAdam(0.1, k=1).apply([twice], [table])
-    KStepAdam(0.1, k=1).apply([tf.constant([[0.0], [2.0]])], [dense])
-    np.testing.assert_allclose(value(table), value(dense), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("option", "clipped"),
-    [
-        ({"clipnorm": 1.0}, ([0.6, 0.8], [1.0])),
-        ({"clipvalue": 2.0}, ([2.0, 2.0], [2.0])),
-        ({"global_clipnorm": 1.3}, ([0.3, 0.4], [1.2])),
-    ],
-)
-def test_gradients_are_clipped(option, clipped):
-    variables = [variable_of([0.0, 0.0]), variable_of([0.0])]
-    optimizer = KStepAdam(0.1, k=1, **option)
-    optimizer.apply([tf.constant([3.0, 4.0]), tf.constant([12.0])], variables)
-    momentums = [one for one in optimizer.variables if one.name.endswith("_momentum")]
-    for momentum, gradient in zip(momentums, clipped, strict=True):
-        np.testing.assert_allclose(value(momentum), 0.1 * np.array(gradient), 1e-6)
-
-
-def test_constraints_hold_after_each_step():
-    variable = keras.layers.Dense(2, kernel_constraint=keras.constraints.NonNeg())
-    variable.build((None, 1))
-    optimizer = KStepAdam(10.0, k=2)
-    optimizer.apply([tf.ones((1, 2))], [variable.kernel])
-    assert value(variable.kernel) == [[0.0, 0.0]]
-
-
-def test_learning_rates_may_be_schedules_and_change():
-    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([0], [1.0, 0.0])
-    variable = variable_of(0.0, "float32")
-    optimizer = KStepAdam(schedule, k=1, merge=WEIGHTS)
-    for _ in range(2):
-        optimizer.apply([tf.constant(1.0)], [variable])
-    assert value(variable) == pytest.approx(-1.0, abs=1e-6)
-    optimizer = KStepAdam(1.0, k=1, merge=WEIGHTS)
-    optimizer.learning_rate = 0.5
-    optimizer.apply([tf.constant(1.0)], [variable])
-    assert value(variable) == pytest.approx(-1.5, abs=1e-6)
-
-
-def test_variables_without_gradient_stay_and_are_told():
-    here, there = variable_of(1.0), variable_of(2.0)
-    optimizer = KStepAdam(0.1, k=1)
-    optimizer.apply([], [])
-    with pytest.warns(UserWarning, match=r"The loss has no gradient for \['x'\]"):
-        optimizer.apply([tf.constant(1.0), None], [here, there])
-    assert value(here) < 1.0 and value(there) == 2.0
-    optimizer.apply([tf.constant(1.0), tf.constant(1.0)])
-    assert value(there) < 2.0
-    assert int(optimizer.iterations) == 2
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"k": 4},
-        {"k": 1, "warmup_merges": 0, "bias_correction": True, "amsgrad": False},
-        {"k": 3, "merge": WEIGHTS, "beta_1": 0.8, "beta_2": 0.99, "epsilon": 1e-3},
-        {"k": 3, "merge": MOMENTS, "clipnorm": 1.0, "name": "mine"},
-    ],
-)
-def test_the_config_makes_the_same_optimizer(options):
-    optimizer = KStepAdam(1e-2, **options)
-    config = optimizer.get_config()
-    assert options.items() <= config.items()
-    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert isinstance(again, KStepAdam)
-    assert again.get_config() == config
-
-
-@pytest.mark.parametrize("merge", MODES)
-def test_a_saved_model_goes_on_as_it_was(merge, tmp_path):
-    inputs = np.random.default_rng(6).normal(size=(5 * 4, 2))
-    labels = inputs.sum(1)
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    optimizer = KStepAdam(1e-2, k=2, merge=merge)
-    model.compile(optimizer, "mean_squared_error")
-    model.fit(inputs, labels, batch_size=4, shuffle=False, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    for one in (model, loaded):
-        one.fit(inputs, labels, batch_size=4, shuffle=False, verbose=0)
-        one.optimizer.merge()
-    assert loaded.optimizer.merges == optimizer.merges
-    assert sum(optimizer.merges.values()) >= 5
-    for here, there in zip(model.get_weights(), loaded.get_weights(), strict=True):
-        np.testing.assert_array_equal(here, there)
-
-
-# Refusals.
-
-REFUSED = {
-    "k": ({"k": 0}, "`k` must be a positive integer. Received: k=0."),
-    "k of a float": ({"k": 2.0}, "Received: k=2.0."),
-    "merge": (
-        {"merge": "all"},
-        "`merge` must be one of 'frozen_denominator', 'parameters', "
-        "'parameters_and_moments'. Received: merge='all'.",
-    ),
-    "warm-up": (
-        {"warmup_merges": -1},
-        "`warmup_merges` must be an integer, not negative. Received: warmup_merges=-1.",
-    ),
-    "beta_1": (
-        {"beta_1": 1.0},
-        "`beta_1` must be at least 0 and below 1. Received: beta_1=1.0.",
-    ),
-    "beta_2": ({"beta_2": -0.5}, "Received: beta_2=-0.5."),
-    "epsilon": ({"epsilon": 0.0}, "`epsilon` must be above 0. Received: epsilon=0.0."),
-    "bias_correction": (
-        {"merge": WEIGHTS, "bias_correction": True},
-        "`bias_correction` is for merge='frozen_denominator' alone. Received: "
-        "bias_correction=True and merge='parameters', which is Adam with its bias "
-        "corrected. Leave it out.",
-    ),
-    "amsgrad": ({"merge": MOMENTS, "amsgrad": False}, "Received: amsgrad=False and"),
-    "weight_decay": (
-        {"weight_decay": 0.1},
-        "KStepAdam does not do what `weight_decay` asks for. Received: "
-        "weight_decay=0.1. Leave it out.",
-    ),
-    "use_ema": ({"use_ema": True}, "Received: use_ema=True. Leave it out."),
-    "loss_scale_factor": ({"loss_scale_factor": 8.0}, "loss_scale_factor=8.0."),
-    "accumulation": (
-        {"gradient_accumulation_steps": 4},
-        "Received: gradient_accumulation_steps=4. Leave it out.",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_options_that_cannot_be_are_refused(case):
-    options, message = REFUSED[case]
-    with pytest.raises(ValueError, match=re.escape(message)):
-        KStepAdam(1e-3, **{"k": 4, **options})
-
-
-def test_strategies_are_refused():
-    message = (
-        "KStepAdam merges ranks of `horovodrun`, not the replicas of a strategy. "
-        "Received: OneDeviceStrategy. Make it outside of `strategy.scope()`."
-    )
-    with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
-        with pytest.raises(ValueError, match=re.escape(message)):
-            KStepAdam(k=4)
-
-
-def test_coarse_variables_are_refused():
-    message = (
-        "KStepAdam trains float32 and float64 variables; its moments need them. "
-        "Received: 'x' of bfloat16. Use the policy 'mixed_bfloat16', whose variables "
-        "are float32."
-    )
-    with pytest.raises(ValueError, match=re.escape(message)):
-        KStepAdam(k=4).build([variable_of(1.0, "bfloat16")])
-
-
-@pytest.mark.parametrize(
-    ("gradients", "variables", "message"),
-    [
-        (
-            [1.0],
-            None,
-            "KStepAdam must know its variables to apply gradients. Received: gradients "
-            "only, before `build`. Say apply(gradients, variables).",
-        ),
-        (
-            [1.0, 1.0],
-            [0],
-            "KStepAdam needs a gradient, or None, for each variable. Received: 2 "
-            "gradients for 1 variables.",
-        ),
-        (
-            [None, None],
-            [0, 1],
-            "KStepAdam needs a gradient for one variable at least. Received: None for "
-            "['x', 'x']. Does the loss depend on them?",
-        ),
-    ],
-)
-def test_gradients_that_do_not_fit_are_refused(gradients, variables, message):
-    known = [variable_of(1.0), variable_of(2.0)]
-    with pytest.raises(ValueError, match=re.escape(message)):
-        KStepAdam(k=4).apply(gradients, variables and [known[i] for i in variables])
-
-
-def test_variables_of_another_model_are_refused():
-    optimizer = KStepAdam(k=4)
-    optimizer.build([variable_of(1.0)])
-    message = (
-        "KStepAdam must be applied to the variables it was built with. Received: 'x', "
-        "which is none of them. Make an optimizer for it."
-    )
-    with pytest.raises(ValueError, match=re.escape(message)):
-        optimizer.apply([tf.constant(1.0)], [variable_of(1.0)])

@@ -128,11 +128,13 @@ class UpdateOp final : public StoreKernel {
           "' must lie in [0, ", kMaxLearningRate, "]. Received: learning_rate=",
           learning_rate, ". Check the schedule."));
     }
+    bool is_good;
+    TF_RETURN_IF_ERROR(ScalarFromInput(ctx, 4, "is_good", &is_good));
     tf::Tensor* step = nullptr;
     TF_RETURN_IF_ERROR(ctx->allocate_output(0, tf::TensorShape({}), &step));
-    return ToTensorFlow(
-        store->Update(ticket, {gradients->flat<float>().data(), gradients},
-                      learning_rate, executor, &step->scalar<int64_t>()()));
+    return ToTensorFlow(store->Update(
+        ticket, {gradients->flat<float>().data(), gradients, is_good},
+        learning_rate, executor, &step->scalar<int64_t>()()));
   }
 
  private:

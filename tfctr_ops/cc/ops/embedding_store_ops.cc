@@ -197,6 +197,7 @@ REGISTER_OP("Tfctr>EmbeddingStoreUpdate")
     .Input("ticket: variant")
     .Input("gradients: float")
     .Input("learning_rate: float")
+    .Input("is_good: bool")
     .Output("step: int64")
     .SetIsStateful()  // Moves rows.
     .SetShapeFn([](InferenceContext* c) {
@@ -204,6 +205,7 @@ REGISTER_OP("Tfctr>EmbeddingStoreUpdate")
       TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &ignored));
       TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &ignored));
       TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 0, &ignored));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(4), 0, &ignored));
       c->set_output(0, c->Scalar());
       return absl::OkStatus();
     })
@@ -214,6 +216,7 @@ store: Handle from `EmbeddingStore`.
 ticket: Of the lookup that gave the rows.
 gradients: Gradients of these rows, shape `(n, dim)`.
 learning_rate: Scalar.
+is_good: If false, the gradients count as bad, whatever they are; scalar.
 step: How many updates the store has seen, this one included; scalar.
 )doc");
 

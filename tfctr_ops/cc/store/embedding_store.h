@@ -39,12 +39,6 @@
 
 namespace tfctr {
 
-// The gradient of a lookup's rows, (ticket->num_keys(), dim).
-struct Gradient {
-  const float* values;
-  std::shared_ptr<const void> owner;  // Keeps `values` alive until it is used.
-};
-
 struct StoreStats {
   int64_t rows;             // In memory.
   int64_t known_rows;       // Updated or written at least once, on disk too.
@@ -182,7 +176,7 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
     return Restore({{directory}, features, seeds}, executor);
   }
 
-  // Waits until the background threads have nothing to do.
+  // Waits until background threads have nothing to do.
   void FinishBackground();
 
   // Updates so far. Open steps count from their first gradient.

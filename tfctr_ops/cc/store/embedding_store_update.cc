@@ -51,6 +51,7 @@ Status EmbeddingStore::Update(const std::shared_ptr<Ticket>& ticket,
                               Gradient gradient, float learning_rate,
                               Executor* executor, int64_t* step) {
   const bool is_good =
+      gradient.is_good &&
       AllWithin(kernels_, gradient.values, ticket->num_keys() * layout_.dim(),
                 kGradientBound, executor);
   std::lock_guard<std::mutex> lock(step_mutex_);

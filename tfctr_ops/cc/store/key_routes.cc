@@ -160,7 +160,7 @@ void KeyRoutes::Write(Executor* executor, int64_t* messages, int32_t* sizes,
     int64_t size = num_features_ + n;
     if (sends_counts_) {
       // Half of the last number may be left over.
-      if (n % 2 == 1) message[size + CountWords(n) - 1] = 0;
+      if (n % 2 == 1) counts_of[o][n] = 0;
       size += CountWords(n);
     }
     sizes[owner] = static_cast<int32_t>(size);

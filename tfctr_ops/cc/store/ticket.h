@@ -72,6 +72,13 @@ class Ticket {
   int64_t imports_ = 0;   // Of the store, when it was given out.
 };
 
+// The gradient of a lookup's rows, (ticket->num_keys(), dim).
+struct Gradient {
+  const float* values;
+  std::shared_ptr<const void> owner;  // Keeps `values` alive until it is used.
+  bool is_good = true;  // If false, it counts as bad, whatever its values.
+};
+
 }  // namespace tfctr
 
 #endif  // TFCTR_OPS_CC_STORE_TICKET_H_
