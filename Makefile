@@ -32,6 +32,7 @@ train: setup  ## Train DeepFM on a synthetic click log; DATA=path/to/ml-1m: on M
 test: setup  ## Run all tests.
 	@$(MAKE) --no-print-directory test-cc
 	@bash tools/install_sshd.sh
+	@bash tools/install_redis.sh
 	$(BIN)/python -m pytest
 
 test-newest: setup-newest  ## Run the tests on the newest TensorFlow.
@@ -43,6 +44,7 @@ soak: setup  ## Run the long random tests.
 check: lint  ## What to run before a commit: lint, sanitizers, tests.
 	@$(MAKE) --no-print-directory check-cc
 	@bash tools/install_sshd.sh
+	@bash tools/install_redis.sh
 	$(BIN)/python -m pytest
 
 lint: setup  ## Check format, style and types.

@@ -12,6 +12,7 @@ from tfctr.bench.workload import W, Workload
 # In the order in which they are set up: TFRA takes longest.
 OPTIMIZERS = {
     "tfctr": ("adagrad", "rowwise_adagrad", "adam"),
+    "tfctr_tfra": ("adagrad", "adam"),
     "tfra": ("adagrad", "adam"),
     "fbgemm": ("adagrad", "rowwise_adagrad"),
     "tf_variable": ("adagrad", "adam"),
@@ -19,7 +20,7 @@ OPTIMIZERS = {
 }
 
 # Steps of a few milliseconds scatter more, so the fast systems take more of them.
-TURNS = Turns(rounds=5, steps=12, fewer_steps={"keras": 2, "tfra": 4})
+TURNS = Turns(rounds=5, steps=12, fewer_steps={"keras": 2, "tfra": 4, "tfctr_tfra": 6})
 
 
 def run(
@@ -94,13 +95,17 @@ def compared_pairs(
     """Each pair of ours and a peer's that is worth a ratio, under its name.
 
     The optimizers are equal, or the peer is FBGEMM: its row-wise Adagrad is the
-    fastest step there is, so all of ours stand beside it.
+    fastest step there is, so all of ours stand beside it. `TfraStorage` stands beside
+    TFRA's own layer and optimizer, which have the same table below them.
     """
     return {
         f"{'_'.join(ours)}/{'_'.join(peer)}": (ours, peer)
         for ours in samples
         for peer in samples
-        if ours[0] == "tfctr" != peer[0]
+        if (
+            ours[0] == "tfctr" != peer[0]
+            or (ours[0], peer[0]) == ("tfctr_tfra", "tfra")
+        )
         and (ours[1] == peer[1] or peer == ("fbgemm", "rowwise_adagrad"))
     }
 
@@ -108,6 +113,7 @@ def compared_pairs(
 def _requests(workload: Workload, names: tuple[str, ...]) -> list[Request]:
     makers = {
         "tfctr": lambda: systems.tfctr("tfctr_layer"),
+        "tfctr_tfra": systems.tfctr_over_tfra,
         "fbgemm": systems.fbgemm,
         "tf_variable": systems.tf_variable,
         "keras": systems.keras_embedding,

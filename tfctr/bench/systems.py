@@ -136,6 +136,14 @@ def tfctr(worker: str, name: str = "tfctr") -> System:
     return System(name, worker, own_interpreter(alone=False))
 
 
+def tfctr_over_tfra() -> System:
+    """Ours with `TfraStorage`; its table is TFRA's, and gets the malloc of the peer."""
+    home = dataclasses.replace(
+        own_interpreter(alone=False), needs=("tensorflow_recommenders_addons",)
+    )
+    return System("tfctr_tfra", "tfctr_tfra", home.with_huge_pages())
+
+
 def tfra(worker: str) -> System:
     return System("tfra", worker, tfra_interpreter().with_huge_pages())
 

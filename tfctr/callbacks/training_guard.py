@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_layers.dynamic_embedding import DynamicEmbedding, layers_of
+from keras_layers.storage.tfra.import_guard import warn_of_tfra_layers
 from tfctr.distributed.ranks import check_ranks
 
 # So many skipped updates in a row are no accident.
@@ -60,6 +61,7 @@ class TrainingGuard(keras.callbacks.Callback):
             owner = f"Model '{self.model.name}', not built yet, may have tables and"
             check_optimizer(self.model.optimizer, owner)
         check_ranks(self.model)
+        warn_of_tfra_layers(self.model)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._is_late:

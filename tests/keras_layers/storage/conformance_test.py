@@ -13,19 +13,33 @@ import tensorflow as tf
 from keras_layers import TableConfig, TieredStorage
 from tfctr_ops import Rows, SparseOptimizer
 
-# One line per storage and variant. None of them loses rows here.
+# One line per storage and variant, made of fixtures. None of them loses rows here.
 STORAGES = {
-    "tiered": lambda _: TieredStorage(),
-    "tiered, one thread": lambda _: TieredStorage(num_threads=1),
-    "tiered, with a budget": lambda _: TieredStorage(ram="64MB"),
-    "tiered, with clock eviction": lambda _: TieredStorage(
+    "tiered": lambda fixture: TieredStorage(),
+    "tiered, one thread": lambda fixture: TieredStorage(num_threads=1),
+    "tiered, with a budget": lambda fixture: TieredStorage(ram="64MB"),
+    "tiered, with clock eviction": lambda fixture: TieredStorage(
         "64MB", eviction_policy="clock"
     ),
-    "tiered, over SSD": lambda directory: TieredStorage("2KB", directory),
-    "tiered, over SSD, direct reads": lambda directory: TieredStorage(
-        "2KB", directory, "8MB", direct_reads=True
+    "tiered, over SSD": lambda fixture: TieredStorage("2KB", fixture("tmp_path")),
+    "tiered, over SSD, direct reads": lambda fixture: TieredStorage(
+        "2KB", fixture("tmp_path"), "8MB", direct_reads=True
     ),
+    "tfra": lambda fixture: fixture("tfra_storage")(),
+    "tfra, three devices": lambda fixture: fixture("tfra_storage")(
+        devices=["/CPU:0"] * 3
+    ),
+    # HKV's kernels for CPUs.
+    "tfra, HKV": lambda fixture: fixture("tfra_storage")(
+        "hkv", ["/CPU:0"], capacity=100_000, hbm="16MB"
+    ),
+    "tfra, HKV on a GPU": lambda fixture: fixture("tfra_storage")(
+        "hkv", capacity=100_000, hbm="16MB"
+    ),
+    "tfra, Redis": lambda fixture: fixture("redis_storage")(),
 }
+# They differ from "tfra" in little, which tfra/tfra_table_test.py tries.
+SLOW_STORAGES = ("tfra, three devices", "tfra, HKV", "tfra, Redis")
 # One line per kind of update.
 RULES = {
     "sgd": SparseOptimizer("sgd", learning_rate=0.5),
@@ -41,9 +55,15 @@ DIM, SEEDS = 3, (11, 22, 33)
 DEFAULT = (1.0, 2.0, 3.0)
 
 
-@pytest.fixture(params=STORAGES)
-def storage(request, tmp_path):
-    return STORAGES[request.param](tmp_path)
+def marks_of(name):
+    if "GPU" in name:
+        return [pytest.mark.gpu]
+    return [pytest.mark.soak] if name in SLOW_STORAGES else []
+
+
+@pytest.fixture(params=[pytest.param(name, marks=marks_of(name)) for name in STORAGES])
+def storage(request):
+    return STORAGES[request.param](request.getfixturevalue)
 
 
 def open_table(storage, rule="adagrad", **options):
@@ -161,6 +181,11 @@ def sorted_rows(table):
 def assert_equal_tables(table, other):
     for column, expected in zip(sorted_rows(table), sorted_rows(other), strict=True):
         np.testing.assert_array_equal(column, expected)
+
+
+def assert_close_tables(table, other):
+    for column, expected in zip(sorted_rows(table), sorted_rows(other), strict=True):
+        np.testing.assert_allclose(column, expected, rtol=1e-5, atol=1e-6)
 
 
 def assert_as(table, oracle, keys):
@@ -329,6 +354,15 @@ def test_a_bad_gradient_is_an_error_and_changes_nothing(storage, value):
         np.testing.assert_array_equal(column, expected)
 
 
+def test_gradients_may_be_called_bad(storage):
+    table = open_table(storage)
+    _, ticket = lookup(table, [(0, 5)])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"in update 1\. No row"):
+        table.update(ticket, tf.ones((1, DIM)), 0.5, tf.constant(False))
+    _, ticket = lookup(table, [(0, 5)])
+    assert table.update(ticket, tf.ones((1, DIM)), 0.5, tf.constant(True)) == 1
+
+
 def test_bad_gradients_may_be_skipped(storage):
     table = open_table(storage, bad_gradients="skip")
     assert step(table, [(0, 5)], np.full((1, DIM), np.nan)) == 0
@@ -483,10 +517,12 @@ def test_every_count_is_told(storage):
     lookup(table, [(0, 123456789)])
     stats = table.stats()
     assert stats["known_rows"] == table.size() == len(set(some_keys(100)))
-    # Over SSD, a row that was never trained may have left without a trace.
+    # Over SSD, a row that was never trained may have left without a trace. TFRA's
+    # tables have no such rows.
     rows = stats["rows"] + stats["rows_on_disk_only"]
-    over_ssd = storage.get_config()["ssd"] is not None
-    assert rows - stats["known_rows"] in ({0, 1} if over_ssd else {1})
+    over_ssd = stats["disk_bytes"] > 0
+    untrained = {1} if isinstance(storage, TieredStorage) and not over_ssd else {0, 1}
+    assert rows - stats["known_rows"] in untrained
     assert stats["memory_bytes"] >= stats["rows"] * stats["row_bytes"]
     assert stats["row_bytes"] >= 4 * 2 * DIM
     assert (stats["step"], stats["skipped_updates"]) == (1, 0)
@@ -526,10 +562,10 @@ def test_the_forecast_knows_the_bytes_of_a_row(storage, rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_results_do_not_depend_on_the_storage(rule, tmp_path):
-    tables = [open_table(make(tmp_path), rule) for make in STORAGES.values()]
+def test_results_do_not_depend_on_the_storage(storage, rule):
+    tables = [open_table(storage, rule), open_table(TieredStorage(), rule)]
     for number, table in itertools.product(range(3), tables):
         # Enough keys for the store to share them among threads.
         step(table, some_keys(5000, number), some_gradients(5000, number))
-    for table in tables[1:]:
-        assert_equal_tables(table, tables[0])
+    is_tiered = isinstance(storage, TieredStorage)
+    (assert_equal_tables if is_tiered else assert_close_tables)(*tables)

@@ -16,12 +16,15 @@ def test_ours_stand_beside_equal_optimizers_and_beside_the_fastest_of_fbgemm():
         ("fbgemm", "adagrad"),
         ("fbgemm", "rowwise_adagrad"),
         ("tfra", "adam"),
+        ("tfctr_tfra", "adam"),
     ]
     assert set(step.compared_pairs({system: [1.0] for system in systems})) == {
         "tfctr_adagrad/fbgemm_adagrad",
         "tfctr_adagrad/fbgemm_rowwise_adagrad",
         "tfctr_adam/fbgemm_rowwise_adagrad",
         "tfctr_adam/tfra_adam",
+        "tfctr_adam/tfctr_tfra_adam",
+        "tfctr_tfra_adam/tfra_adam",
     }
 
 
@@ -37,7 +40,7 @@ def test_unknown_system_is_refused():
 
 @pytest.mark.slow
 def test_small_run_gives_the_promised_json():
-    names = ("tfctr", "tf_variable", "keras", "tfra", "fbgemm")
+    names = ("tfctr", "tfctr_tfra", "tf_variable", "keras", "tfra", "fbgemm")
     result = step.run(SMALL, names, Turns(rounds=2, steps=2), wait_seconds=0.0)
     result = json.loads(json.dumps(result))
     rows = {(row["system"], row["optimizer"]): row for row in result["rows"]}
@@ -47,16 +50,17 @@ def test_small_run_gives_the_promised_json():
         for system in set(names) - absent
         for optimizer in step.OPTIMIZERS[system]
     }
-    assert absent <= {"tfra", "fbgemm"}, result["absent"]
+    assert absent <= {"tfra", "tfctr_tfra", "fbgemm"}, result["absent"]
     assert all(row["ms"] > 0 and row["steps"] == 4 for row in rows.values())
     ratios = result["ratios"]
     ours, keras = rows["tfctr", "adam"]["ms"], rows["keras", "adam"]["ms"]
     assert ratios["tfctr_adam/keras_adam"] == pytest.approx(ours / keras)
     assert set(result["intervals"]) == set(ratios)
     # The tables held every id before the first timed step.
-    assert result["facts"]["tfctr"]["rows"] == {
-        f"W/{optimizer}": 150 for optimizer in step.OPTIMIZERS["tfctr"]
-    }
+    for system in {"tfctr", "tfctr_tfra"} - absent:
+        assert result["facts"][system]["rows"] == {
+            f"W/{optimizer}": 150 for optimizer in step.OPTIMIZERS[system]
+        }
     assert result["versions"]["tensorflow"]
     assert result["machine"]["cores"] >= 1
     text = step.table(result)

@@ -7,7 +7,7 @@ filled in use. The model of the whole step shares the layer of the sparse step.
 import keras
 import tensorflow as tf
 
-from keras_layers import DynamicEmbedding, TableConfig
+from keras_layers import DynamicEmbedding, Storage, TableConfig
 from tfctr.bench.workers.loop import Cases, Step
 from tfctr.bench.workers.options import SPARSE, WHOLE, Options
 from tfctr.bench.workers.tensorflow_setup import all_ids, id_tensors, limit_threads
@@ -20,9 +20,11 @@ DENSE_OPTIMIZERS = {"adagrad": keras.optimizers.Adagrad, "adam": keras.optimizer
 ROWS_AT_ONCE = 100_000
 
 
-def make_layer(name: str, dim: int, optimizer: str) -> DynamicEmbedding:
+def make_layer(
+    name: str, dim: int, optimizer: str, storage: Storage | None = None
+) -> DynamicEmbedding:
     rule = SparseOptimizer(optimizer, learning_rate=LEARNING_RATES[optimizer])
-    return DynamicEmbedding(TableConfig(name, dim=dim, optimizer=rule))
+    return DynamicEmbedding(TableConfig(name, dim=dim, optimizer=rule), storage=storage)
 
 
 def make_train(layer: DynamicEmbedding) -> tf.types.experimental.PolymorphicFunction:
@@ -66,7 +68,7 @@ def whole_step(layer: DynamicEmbedding, workload: Workload, optimizer: str) -> S
     return lambda i: model.train_on_batch(ids[i % len(ids)], labels[i % len(ids)])
 
 
-def open_cases(options: Options) -> Cases:
+def open_cases(options: Options, storage: Storage | None = None) -> Cases:
     limit_threads(options.threads)
     steps = {}
     layers: dict[tuple[str, str], DynamicEmbedding] = {}
@@ -74,7 +76,7 @@ def open_cases(options: Options) -> Cases:
         key = (case.label, case.optimizer)
         if key not in layers:
             name = f"{case.label}_{case.optimizer}"
-            layers[key] = make_layer(name, case.workload.dim, case.optimizer)
+            layers[key] = make_layer(name, case.workload.dim, case.optimizer, storage)
             fill(layers[key], case.workload)
         if case.kind == SPARSE:
             steps[case.name] = sparse_step(layers[key], case.workload)

@@ -1,0 +1,194 @@
+"""`FusedRows`: whole rows in TFRA's tables, one value per key.
+
+A value is `[weights | slots | feature | updates | last update]`, the last three being
+int32 whose bits stand in the place of a float32.
+"""
+
+import contextlib
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfctr_ops import Rows, read_key_messages, route_keys
+
+_GOLDEN = 0x9E3779B97F4A7C15
+NUM_COUNTERS = 3
+
+
+class DistinctKeys(NamedTuple):
+    """Keys of which no two are equal: int64 `ids` and int32 `features`, both `(n,)`."""
+
+    ids: tf.Tensor
+    features: tf.Tensor
+
+
+class FoundRows(NamedTuple):
+    """Rows of distinct keys; those that do not exist hold nothing of use.
+
+    Attributes:
+        values: float32 `(n, at least num_floats)`: weights, then slots; what follows is
+            of no use.
+        counts: int32 `(n,)`. How many updates each row has seen.
+        last_steps: int32 `(n,)`. The last of them.
+        exists: bool `(n,)`.
+    """
+
+    values: tf.Tensor
+    counts: tf.Tensor
+    last_steps: tf.Tensor
+    exists: tf.Tensor
+
+
+def find_distinct(
+    ids: tf.Tensor, features: tf.Tensor, num_features: int
+) -> tuple[DistinctKeys, tf.Tensor]:
+    """Returns the distinct keys of a batch, and of each key its place there, or -1.
+
+    Args:
+        ids: int64 `(n,)`.
+        features: int32 `(p,)`, where p divides n; -1 stands for an absent key.
+        num_features: Integer. Features lie below it.
+    """
+    routes = route_keys(ids, features, num_features, num_owners=1)
+    sent = read_key_messages(routes.messages, routes.sizes, num_features)
+    return DistinctKeys(sent.ids, sent.features), routes.places
+
+
+def to_words(ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
+    """Returns what stands for keys in a table of 64-bit keys: int64 `(n,)`.
+
+    For one feature this is a bijection of the ids. Keys of two features meet when their
+    ids differ by just the bits in which the features' patterns do. Multiples of the
+    golden ratio differ in their highest bits: with F features, ids of less than about
+    `62 - log2(F)` bits never meet. Of n ids that use all 64 bits, as hashes do, a pair
+    meets with odds of at most n² / 2⁶⁵: 0.03 % at a hundred million. `FusedRows.find`
+    notices it.
+    """
+    patterns = (tf.cast(features, tf.uint64) + 1) * tf.constant(_GOLDEN, tf.uint64)
+    return tf.bitwise.bitwise_xor(ids, tf.bitcast(patterns, tf.int64))
+
+
+def to_ids(words: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
+    """Returns the ids of which `to_words` made `words`."""
+    return to_words(words, features)
+
+
+def partition_words(words: tf.Tensor, num_devices: int) -> tf.Tensor:
+    """Returns the device of each word, int32 in [0, num_devices), on every build.
+
+    TFRA's own choice differs between builds of TensorFlow with and without CUDA.
+    """
+    folded = tf.bitwise.bitwise_xor(words, tf.bitwise.right_shift(words, 32))
+    positive = tf.bitwise.bitwise_and(folded, tf.constant(0x7FFFFFFF, tf.int64))
+    return tf.cast(tf.math.floormod(positive, num_devices), tf.int32)
+
+
+class FusedRows:
+    """The rows of a table, each found and put by one operation of the table.
+
+    Args:
+        variable: TFRA's `Variable` of `num_floats + 3` floats per key, empty.
+        num_floats: Integer. Weights and slots of a row.
+        table: String. Name of the table, for messages.
+        outlives: Boolean. Whether the rows would outlive this process.
+    """
+
+    def __init__(
+        self, variable: Any, num_floats: int, table: str, outlives: bool
+    ) -> None:
+        self._variable = variable
+        self.num_floats = num_floats
+        self._table = table
+        # Of itself, TensorFlow keeps the tables for as long as the process lives.
+        closing = weakref.finalize(self, _destroy, list(variable.tables), outlives)
+        closing.atexit = outlives
+
+    def find(self, keys: DistinctKeys) -> FoundRows:
+        """Finds rows.
+
+        Raises:
+            tf.errors.InvalidArgumentError: If the row of another key is in the way.
+        """
+        words = to_words(keys.ids, keys.features)
+        rows, exists = self._variable.lookup(words, return_exists=True)
+        rows = tf.ensure_shape(rows, [None, self.num_floats + NUM_COUNTERS])
+        exists = tf.reshape(exists, [-1])
+        features, counts, last_steps = self._counters(rows)
+        meets = tf.logical_and(exists, tf.not_equal(features, keys.features))
+        check = tf.debugging.Assert(
+            tf.logical_not(tf.reduce_any(meets)),
+            [
+                f"Two ids of table '{self._table}' have the same key in TFRA's table, "
+                "which keeps 64 bits of feature and id together. Use TieredStorage, "
+                "whose keys are exact, or give the features tables of their own. "
+                "Received: the ids",
+                tf.boolean_mask(keys.ids, meets),
+            ],
+        )
+        with tf.control_dependencies([] if check is None else [check]):
+            values = tf.identity(rows)
+        return FoundRows(values, counts, last_steps, exists)
+
+    def upsert(
+        self,
+        keys: DistinctKeys,
+        values: Sequence[tf.Tensor],
+        counts: tf.Tensor,
+        last_steps: tf.Tensor,
+    ) -> None:
+        """Sets rows, inserting those that do not exist.
+
+        Args:
+            keys: `DistinctKeys`.
+            values: float32 tensors of `n` rows that stand side by side, together
+                `num_floats` wide: weights, then slots.
+            counts: int32 `(n,)`; see `FoundRows`.
+            last_steps: int32 `(n,)`; see `FoundRows`.
+        """
+        counters = tf.stack([keys.features, counts, last_steps], axis=1)
+        rows = tf.concat([*values, tf.bitcast(counters, tf.float32)], axis=1)
+        self._variable.upsert(to_words(keys.ids, keys.features), rows)
+
+    def remove(self, keys: DistinctKeys) -> None:
+        """Removes rows; those that do not exist are passed over."""
+        self._variable.remove(to_words(keys.ids, keys.features))
+
+    def export(self) -> Rows:
+        """Returns all rows, in any order."""
+        words, rows = self._variable.export()
+        rows = tf.ensure_shape(rows, [None, self.num_floats + NUM_COUNTERS])
+        features, counts, last_steps = self._counters(rows)
+        return Rows(
+            to_ids(words, features),
+            features,
+            rows[:, : self.num_floats],
+            tf.cast(last_steps, tf.int64),
+            tf.cast(counts, tf.int64),
+        )
+
+    def clear(self) -> None:
+        """Removes all rows."""
+        self._variable.clear()
+
+    def size(self) -> int:
+        """Returns how many rows there are."""
+        return int(self._variable.size())
+
+    def _counters(self, rows: tf.Tensor) -> list[tf.Tensor]:
+        counters: list[tf.Tensor] = tf.unstack(
+            tf.bitcast(rows[:, self.num_floats :], tf.int32), axis=1
+        )
+        return counters
+
+
+def _destroy(tables: Sequence[Any], outlives: bool) -> None:
+    with tf.init_scope():  # Garbage is collected anywhere, also amid a trace.
+        for table in tables:
+            handle = table.resource_handle
+            if outlives:
+                # A server that is gone holds nothing either.
+                with contextlib.suppress(tf.errors.OpError):
+                    table.clear()
+            tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)

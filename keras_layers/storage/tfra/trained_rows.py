@@ -1,0 +1,194 @@
+"""`TrainedRows`: fused rows, and what training does to them."""
+
+import functools
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from keras_layers.storage.tfra.expired_keys import expired_keys
+from keras_layers.storage.tfra.fused_rows import (
+    NUM_COUNTERS,
+    DistinctKeys,
+    FoundRows,
+    FusedRows,
+)
+from keras_layers.storage.tfra.initial_rows import initial_weights
+from keras_layers.storage.tfra.row_maths import initial_slots, update_rows
+from keras_layers.table_config import TableConfig
+from tfctr_ops import Rows
+
+
+class TrainedRows:
+    """Makes, updates and removes the rows of distinct keys.
+
+    Rows exist once they were updated or written: looking them up makes none.
+
+    Args:
+        config: `TableConfig`.
+        feature_seeds: Integers of 64 bits, one per feature.
+        rows: `FusedRows`, empty.
+        device: String. Where rows are computed.
+    """
+
+    def __init__(
+        self,
+        config: TableConfig,
+        feature_seeds: Sequence[int],
+        rows: FusedRows,
+        device: str,
+    ) -> None:
+        self._config = config
+        self._rows = rows
+        self._device = device
+        self._rule = config.sparse_optimizer()
+        self._law = config.row_initializer()
+        self._per_row = self._rule.bias_correction == "row"
+        # A function, since eager ops and optimized graphs round differently.
+        self._moved = tf.function(
+            functools.partial(update_rows, self._rule),
+            input_signature=[
+                tf.TensorSpec([None, rows.num_floats + NUM_COUNTERS]),
+                tf.TensorSpec([None, config.dim]),
+                tf.TensorSpec([]),
+                tf.TensorSpec([None, 1] if self._per_row else [], tf.int64),
+            ],
+            autograph=False,
+        )
+        # A variable, and no constant of graphs: a restored snapshot brings its own.
+        self._seeds = tf.Variable(_signed(feature_seeds), trainable=False)
+        # Rows that came, less those that were removed: more than there are if the
+        # table lets rows go by itself.
+        self._balance = tf.Variable(0, trainable=False, dtype=tf.int64)
+        self._expired = tf.Variable(0, trainable=False, dtype=tf.int64)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seed of each feature."""
+        seeds: list[int] = self._seeds.numpy().tolist()
+        return seeds
+
+    def find(self, keys: DistinctKeys) -> FoundRows:
+        """Finds rows that exist."""
+        return self._rows.find(keys)
+
+    def find_or_make(self, keys: DistinctKeys) -> FoundRows:
+        """Finds rows, and makes those that do not exist, without inserting them."""
+        found = self._rows.find(keys)
+        new = tf.where(tf.logical_not(found.exists))
+        place = tf.squeeze(new, axis=1)
+        seeds = tf.gather(self._seeds, tf.gather(keys.features, place))
+        ids = tf.gather(keys.ids, place)
+        dim = self._config.dim
+        weights = initial_weights(self._law, seeds, ids, dim)
+        slots = tf.constant([initial_slots(self._rule, dim)], tf.float32)
+        slots = tf.tile(slots, [tf.size(ids), 1])
+        rest = tf.zeros([tf.size(ids), NUM_COUNTERS])
+        values = tf.concat([weights, slots, rest], axis=1)
+        return found._replace(
+            values=tf.tensor_scatter_nd_update(found.values, new, values),
+            counts=tf.where(found.exists, found.counts, 0),
+            last_steps=tf.where(found.exists, found.last_steps, 0),
+        )
+
+    def update(
+        self,
+        keys: DistinctKeys,
+        found: FoundRows,
+        gradients: tf.Tensor,
+        places: tf.Tensor,
+        step: tf.Tensor,
+        learning_rate: tf.Tensor,
+    ) -> None:
+        """Moves rows, and removes those that expire by it.
+
+        Args:
+            keys: `DistinctKeys`.
+            found: Their rows, of `find_or_make`.
+            gradients: float32 `(n, dim)`.
+            places: int32 `(n,)`. Which of the keys each is of; -1 for none of them.
+            step: int64 scalar. The number of this update.
+            learning_rate: float32 scalar.
+        """
+        counts = found.counts + 1
+        updates = tf.cast(counts[:, None], tf.int64) if self._per_row else step
+        with tf.device(self._device):
+            sums = tf.math.unsorted_segment_sum(gradients, places, tf.size(keys.ids))
+            values = self._moved(found.values, sums, learning_rate, updates)
+        last_steps = tf.fill(tf.shape(counts), tf.cast(step, tf.int32))
+        self._upsert(keys, values, counts, last_steps, found.exists)
+        if self._config.expiry and self._config.expiry.every:
+            is_due = tf.equal(step % self._config.expiry.every, 0)
+            tf.cond(is_due, lambda: self.expire(step), lambda: tf.zeros([], tf.int64))
+
+    def write(self, keys: DistinctKeys, weights: tf.Tensor) -> None:
+        """Sets the weights `(n, dim)` of keys; slots and counters stay."""
+        found = self.find_or_make(keys)
+        values = [weights, found.values[:, self._config.dim : self._rows.num_floats]]
+        self._upsert(keys, values, *found[1:])
+
+    def remove(self, keys: DistinctKeys) -> tf.Tensor:
+        """Removes rows and returns how many existed, an int64 scalar."""
+        removed = tf.math.count_nonzero(self._rows.find(keys).exists)
+        with tf.control_dependencies([removed]):
+            self._rows.remove(keys)
+        self._balance.assign_sub(removed)
+        return removed
+
+    def expire(self, step: tf.Tensor) -> tf.Tensor:
+        """Removes rows by the table's expiry; returns how many, an int64 scalar."""
+        expiry, dim = self._config.expiry, self._config.dim
+        if expiry is None:
+            raise ValueError(f"Table '{self._config.name}' was made without an expiry.")
+        keys = expired_keys(expiry, self._rows.export(), dim, self._seeds, step)
+        removed = self.remove(keys)
+        self._expired.assign_add(removed)
+        return removed
+
+    def export(self) -> Rows:
+        """Returns all rows."""
+        return self._rows.export()
+
+    def replace(self, rows: Rows, seeds: Sequence[int] | None = None) -> None:
+        """Replaces all rows and, if given, the seeds."""
+        if seeds:
+            self._seeds.assign(_signed(seeds))
+        self._rows.clear()
+        self._rows.upsert(
+            DistinctKeys(rows.ids, rows.features),
+            [rows.values],
+            tf.cast(rows.counts, tf.int32),
+            tf.cast(rows.last_steps, tf.int32),
+        )
+        self._balance.assign(len(rows.ids))
+
+    def size(self) -> int:
+        """Returns how many rows there are."""
+        return self._rows.size()
+
+    def stats(self) -> dict[str, int]:
+        """Returns counts of rows, under the names of `EmbeddingStore.stats`."""
+        size = self._rows.size()
+        return {
+            "rows": size,
+            "known_rows": size,
+            "evicted_rows": int(self._balance) - size,
+            "expired_rows": int(self._expired),
+        }
+
+    def _upsert(
+        self,
+        keys: DistinctKeys,
+        values: Sequence[tf.Tensor],
+        counts: tf.Tensor,
+        last_steps: tf.Tensor,
+        exists: tf.Tensor,
+    ) -> None:
+        self._rows.upsert(keys, values, counts, last_steps)
+        new = tf.math.count_nonzero(tf.logical_not(exists))
+        self._balance.assign_add(new)
+
+
+def _signed(words: Sequence[int]) -> tf.Tensor:
+    """Returns the int64 of the same 64 bits."""
+    unsigned = tf.constant([word % 2**64 for word in words], tf.uint64)
+    return tf.bitcast(unsigned, tf.int64)

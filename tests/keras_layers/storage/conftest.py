@@ -1,0 +1,48 @@
+"""Storages that need what not every machine has."""
+
+import functools
+import importlib.util
+import shutil
+import socket
+import subprocess
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def tfra_storage():
+    """`TfraStorage`, where TFRA is installed."""
+    if importlib.util.find_spec("tensorflow_recommenders_addons") is None:
+        pytest.skip("this environment has no TFRA, which goes with the pinned stack")
+    from keras_layers import TfraStorage
+
+    return TfraStorage
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory):
+    """The port of a Redis server of our own."""
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("there is no redis-server: install the package of that name")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder = tmp_path_factory.mktemp("redis")
+    server = subprocess.Popen(
+        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert any("Ready to accept connections" in line for line in server.stdout)
+    yield port
+    server.terminate()
+    server.communicate()
+
+
+@pytest.fixture(scope="session")
+def redis_storage(tfra_storage, redis_server):
+    """Makes a `TfraStorage` over that server."""
+    settings = {"redis_host_ip": ["127.0.0.1"], "redis_host_port": [redis_server]}
+    return functools.partial(tfra_storage, "redis", redis=settings)

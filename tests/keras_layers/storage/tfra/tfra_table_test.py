@@ -1,0 +1,433 @@
+"""`TfraTable`: what is its own; what all tables do stands in ../conformance_test.py."""
+
+import gc
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_layers import CountAdmission, Expiry, TableConfig, TieredStorage
+from keras_layers.storage.storage import SavedTable
+from keras_layers.storage.tfra.fused_rows import (
+    DistinctKeys,
+    partition_words,
+    to_ids,
+    to_words,
+)
+from tfctr_ops import RowInitializer, SparseOptimizer
+
+DIM, SEEDS = 3, (2**64 - 1, 22)
+ADAM = SparseOptimizer("adam", 0.5)
+ANY_STEP = tf.constant(-1, tf.int64)
+
+
+@pytest.fixture
+def open_table(tfra_storage):
+    def open_table(storage=None, **options):
+        options = {"optimizer": ADAM, **options}
+        config = TableConfig("ads", dim=DIM, **options)
+        return (storage or tfra_storage()).open(config, SEEDS)
+
+    return open_table
+
+
+@pytest.fixture
+def pair(open_table):
+    """A table here and in `TieredStorage`."""
+
+    def pair(storage=None, **options):
+        return open_table(storage, **options), open_table(TieredStorage(), **options)
+
+    return pair
+
+
+def keys(seed=0, n=50):
+    rng = np.random.default_rng(seed)
+    ids = tf.constant(rng.integers(-9, 9, n) * 2**59)
+    return ids, tf.constant(rng.integers(-1, len(SEEDS), n), tf.int32)
+
+
+def step(table, ids, features, seed=0, rate=0.5):
+    gradients = np.random.default_rng(seed).normal(size=(len(ids), DIM))
+    _, ticket = table.lookup(ids, features, ANY_STEP)
+    return table.update(ticket, tf.constant(gradients, tf.float32), rate)
+
+
+def assert_same_rows(table, other):
+    tables = []
+    for one in (table, other):
+        rows = [np.asarray(column) for column in one.save_rows()]
+        order = np.lexsort((rows[0], rows[1]))
+        tables.append([column[order] for column in rows])
+    for column, expected in zip(*tables, strict=True):
+        np.testing.assert_allclose(column, expected, rtol=1e-5, atol=1e-6)
+
+
+# Operations.
+
+
+def count_calls(table, counts):
+    """Counts what runs, in graphs too, on each of TFRA's operations."""
+    variable = table._rows._rows._variable
+
+    def counted(name, original):
+        def call(*args, **kwargs):
+            counts[name].assign_add(1)
+            return original(*args, **kwargs)
+
+        return call
+
+    for name in counts:
+        setattr(variable, name, counted(name, getattr(variable, name)))
+
+
+def test_a_step_makes_one_find_and_one_insert(open_table):
+    table = open_table(expiry=Expiry(every=100, max_rows=1000))
+    counts = {name: tf.Variable(0) for name in ("lookup", "upsert")}
+    count_calls(table, counts)
+
+    @tf.function
+    def train(ids, features):
+        rows, ticket = table.lookup(ids, features, ANY_STEP)
+        return table.update(ticket, rows + 1.0, tf.constant(0.5))
+
+    for number in range(1, 11):
+        assert train(*keys(number)) == number
+    assert [int(count) for count in counts.values()] == [10, 10]
+    graph = train.get_concrete_function(*keys()).graph
+    kinds = [operation.type for operation in graph.get_operations()]
+    # Outside of branches that are seldom taken.
+    assert kinds.count("TFRA>CuckooHashTableFindWithExists") == 1
+    assert kinds.count("TFRA>CuckooHashTableInsert") == 0
+
+
+@pytest.mark.parametrize("bad", ["raise", "skip"])
+def test_a_bad_gradient_drops_its_whole_step(pair, bad):
+    for table in pair(bad_gradients=bad):
+        step(table, *keys())
+        before = table.save_rows()
+        tickets = [table.lookup(*keys(n), ANY_STEP)[1] for n in range(3)]
+        good, nan = tf.ones((50, DIM)), tf.fill((50, DIM), np.nan)
+        table.update(tickets[0], good, 0.5)
+        if bad == "raise":
+            with pytest.raises(tf.errors.InvalidArgumentError, match="update 2. No"):
+                table.update(tickets[1], nan, 0.5)
+        else:
+            assert table.update(tickets[1], nan, 0.5) == 1
+        table.update(tickets[2], good, 0.5)
+        for column, expected in zip(table.save_rows(), before, strict=True):
+            np.testing.assert_array_equal(column, expected)
+        assert step(table, *keys()) == (3 if bad == "raise" else 2)
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
+def test_a_step_may_be_interrupted_anywhere(pair, order):
+    tables = pair()
+    for table in tables:
+        step(table, *keys())
+        tickets = [table.lookup(*keys(n), ANY_STEP)[1] for n in range(3)]
+        gradients = [tf.fill((50, DIM), 1.0 + n) for n in range(3)]
+        first, second, third = order
+        table.update(tickets[first], gradients[first], 0.5)
+        table.lookup(*keys(7), ANY_STEP)  # And its ticket is dropped.
+        assert table.update(tickets[second], gradients[second], 0.5) == 3
+        table.write(*keys(9), tf.ones((50, DIM)))
+        table.remove(*keys(8, 10))
+        table.update(tickets[third], gradients[third], 0.5)
+    assert_same_rows(*tables)
+    for table in tables:
+        step(table, *keys(3))
+    assert_same_rows(*tables)
+
+
+def test_gradients_of_before_a_restore_are_forgotten(pair):
+    tables = pair()
+    for table in tables:
+        step(table, *keys())
+        _, late = table.lookup(*keys(), ANY_STEP)
+        table.restore_rows(table.save_rows(), step=5)
+        _, ticket = table.lookup(*keys(), ANY_STEP)
+        _, other = table.lookup(*keys(1), ANY_STEP)
+        table.update(ticket, tf.ones((50, DIM)), 0.5)
+        assert table.update(late, tf.ones((50, DIM)), 0.5) == 6
+        assert table.update(other, tf.ones((50, DIM)), 0.5) == 6
+    assert_same_rows(*tables)
+
+
+@pytest.mark.parametrize("rate", [np.nan, -1.0, 1e7])
+def test_a_bad_learning_rate_is_an_error(open_table, rate):
+    table = open_table()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rate of table 'ads'"):
+        step(table, *keys(), rate=rate)
+    assert table.size() == 0
+
+
+def test_weights_that_are_not_finite_are_not_written(open_table):
+    table = open_table()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="finite weights only"):
+        table.write(*keys(), tf.fill((50, DIM), np.inf))
+    assert table.size() == 0
+
+
+def test_a_learning_rate_of_zero_moves_nothing_with_ftrl(pair):
+    tables = pair(optimizer=SparseOptimizer("ftrl", l1=0.1))
+    for table in tables:
+        for rate in (0.0, 0.5, 0.0):
+            step(table, *keys(), rate=rate)
+    assert_same_rows(*tables)
+
+
+# First rows.
+
+
+@pytest.mark.parametrize("kind", ["constant", "uniform", "normal", "truncated_normal"])
+def test_first_rows_are_those_of_the_store(pair, kind):
+    law = RowInitializer(kind, 0.01, 1.0)
+    rng = np.random.default_rng(0)
+    # The first two have the ends of the unit interval, under some seed.
+    ids = [
+        1363879,
+        4070040,
+        -(2**63),
+        2**63 - 1,
+        -1,
+        *rng.integers(-(2**62), 2**62, 999),
+    ]
+    ids, features = tf.constant(ids, tf.int64), tf.constant([0, 1])
+    rows = [
+        table.lookup(tf.repeat(ids, 2), features, ANY_STEP)[0]
+        for table in pair(initializer=law)
+    ]
+    np.testing.assert_allclose(*rows, rtol=1e-6, atol=1e-6)
+    assert np.isfinite(rows[0]).all()
+
+
+# Keys.
+
+
+def test_keys_spread_over_devices_as_ever():
+    # Low half, xor high half, less the sign, modulo: by hand.
+    words = [5, -7, 2**31 + 5, 2**40 + 1, 0, -1, -(2**63), 2**63 - 1]
+    expected = {1: [0] * 8, 3: [2, 0, 2, 2, 0, 0, 0, 0], 8: [5, 6, 5, 1, 0, 0, 0, 0]}
+    for num_devices, devices in expected.items():
+        found = partition_words(tf.constant(words, tf.int64), num_devices)
+        assert found.numpy().tolist() == devices
+        assert found.dtype == tf.int32
+
+
+def test_words_bring_back_ids():
+    ids = tf.constant([0, 1, -1, 2**63 - 1, -(2**63)] * 2, tf.int64)
+    features = tf.constant([0] * 5 + [999] * 5)
+    words = to_words(ids, features)
+    np.testing.assert_array_equal(to_ids(words, features), ids)
+    assert len(set(words.numpy().tolist())) == 10
+
+
+def test_ids_of_52_bits_in_a_thousand_features_never_meet():
+    # Two meet only if the patterns of their features have equal bits above.
+    patterns = to_words(tf.zeros([1000], tf.int64), tf.range(1000))
+    assert len(np.unique(patterns.numpy() >> 52)) == 1000
+
+
+def test_keys_that_meet_are_an_error(open_table):
+    table = open_table()
+    first = tf.constant([5], tf.int64)
+    twin = to_ids(to_words(first, tf.constant([0])), tf.constant([1]))
+    step(table, first, tf.constant([0]))
+    reads = tf.function(lambda: table.read(twin, tf.constant([1])))
+    for use in (
+        lambda: table.lookup(twin, tf.constant([1]), ANY_STEP),
+        lambda: reads(),
+    ):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match=r"Two ids of table \\?'ads\\?' have the same key",
+        ):
+            use()
+
+
+# Whole tables.
+
+
+@pytest.mark.parametrize(
+    "expiry",
+    [
+        Expiry(every=3, unused_steps=1),
+        Expiry(every=2, min_norm=0.8),
+        Expiry(every=2, max_rows=9),
+        Expiry(every=1, max_rows=7, unused_steps=2, min_norm=0.4),
+    ],
+)
+def test_rows_expire_as_in_the_store(pair, expiry):
+    tables = pair(expiry=expiry, optimizer=SparseOptimizer("adagrad", 0.5))
+    for number in range(7):
+        for table in tables:
+            step(table, *keys(number, n=8), seed=number)
+        assert_same_rows(*tables)
+    assert tables[0].expire() == tables[1].expire()
+    assert_same_rows(*tables)
+    told = [table.stats()["expired_rows"] for table in tables]
+    assert told[0] == told[1] > 0
+
+
+def test_rows_expire_inside_a_function(pair):
+    tables = pair(expiry=Expiry(every=2, max_rows=9))
+    for table in tables:
+
+        @tf.function
+        def train(ids, features, table=table):
+            rows, ticket = table.lookup(ids, features, ANY_STEP)
+            return table.update(ticket, rows + 1.0, tf.constant(0.5))
+
+        for number in range(4):
+            train(*keys(number))
+    assert tables[0].size() == 9
+    assert_same_rows(*tables)
+
+
+def test_without_a_rule_nothing_expires(open_table):
+    with pytest.raises(tf.errors.FailedPreconditionError, match="without a rule"):
+        open_table().expire()
+
+
+def test_snapshots_pass_from_storage_to_storage(pair, tmp_path):
+    for number, (table, other) in enumerate((pair(), pair()[::-1])):
+        step(table, *keys())
+        path = str(tmp_path / str(number))
+        table.begin_save(path, str(tmp_path))
+        step(other, *keys(2))
+        saved = table.save_rows()
+        step(table, *keys(1))  # Not in the snapshot.
+        assert table.finish_save("")["rows"] == len(saved.ids)
+        # Features change places, and bring their seeds.
+        other.restore(SavedTable([path], features=[1, 0], seeds=SEEDS[::-1]))
+        assert other.stats()["step"] == 1
+        table.restore_rows(saved, step=1)
+        ids, features = keys(5)
+        swapped = tf.where(features < 0, features, 1 - features)
+        for one, its_features in ((table, features), (other, swapped)):
+            step(one, ids, its_features)
+        unseen = tf.constant([12345], tf.int64)
+        rows = [
+            one.lookup(unseen, tf.constant([feature]), ANY_STEP)[0]
+            for one, feature in ((table, 0), (other, 1))
+        ]
+        np.testing.assert_allclose(*rows, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(
+            table.read(ids, features), other.read(ids, swapped), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_owners_share_a_snapshot(open_table, tmp_path):
+    table = open_table()
+    step(table, *keys())
+    path = str(tmp_path / "saved")
+    table.begin_save(path, str(tmp_path))
+    table.finish_save("")
+    owners = [open_table() for _ in range(2)]
+    for owner, part in enumerate(owners):
+        part.restore(SavedTable([path], [0, 1], SEEDS, owner, num_owners=2))
+    assert sum(part.size() for part in owners) == table.size()
+    assert all(part.size() > 0 for part in owners)
+
+
+@pytest.mark.parametrize(
+    "column, value",
+    [("features", 2), ("values", np.nan), ("last_steps", 2), ("counts", -1)],
+)
+def test_rows_that_no_table_gives_are_refused(open_table, column, value):
+    table = open_table()
+    step(table, *keys())
+    rows = table.save_rows()
+    bad = tf.fill(tf.shape(getattr(rows, column)), value)
+    bad = tf.cast(bad, getattr(rows, column).dtype)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as it was"):
+        table.restore_rows(rows._replace(**{column: bad}), step=1)
+    assert table.size() == len(rows.ids)
+    assert step(table, *keys()) == 2
+
+
+def test_a_snapshot_must_be_begun(open_table):
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match="no snapshot to finish"
+    ):
+        open_table().finish_save("")
+
+
+def test_a_table_that_is_gone_leaves_nothing(open_table, redis_storage):
+    for storage in (None, redis_storage()):
+        table = open_table(storage)
+        step(table, *keys())
+        part = table._rows._rows._variable.tables[0]
+        assert part.size() == table.size() > 0
+        del table
+        gc.collect()
+        if storage is None:
+            with pytest.raises(tf.errors.NotFoundError):
+                part.size()
+
+
+def test_admission_is_refused(open_table):
+    with pytest.raises(ValueError, match="TfraStorage has no admission.*Count"):
+        open_table(admission=CountAdmission(2))
+    table = open_table()
+    table.restore_admission(table.save_admission(), [0])
+    assert table.save_admission().dtype == np.uint8
+    assert table.save_admission().size == 0
+
+
+@pytest.mark.gpu
+def test_a_full_table_on_a_gpu_counts_what_left(open_table, tfra_storage):
+    capacity = 1024
+    table = open_table(tfra_storage("hkv", capacity=capacity, hbm="1MB"))
+    for start in range(0, 8 * capacity, 256):
+        step(table, tf.range(start, start + 256, dtype=tf.int64), tf.constant([0]))
+    stats = table.stats()
+    assert stats["known_rows"] <= capacity
+    assert stats["evicted_rows"] == 8 * capacity - stats["known_rows"]
+
+
+# Creators. The whole conformance of all but the first is a soak.
+
+
+@pytest.fixture
+def storages(tfra_storage):
+    return {
+        "devices": lambda _: tfra_storage(devices=["/CPU:0"] * 3),
+        "hkv": lambda _: tfra_storage("hkv", ["/CPU:0"], capacity=10_000, hbm="1MB"),
+        "redis": lambda request: request.getfixturevalue("redis_storage")(),
+    }
+
+
+@pytest.mark.parametrize("name", ["devices", "hkv", "redis"])
+def test_every_creator_does_the_same(name, storages, pair, request):
+    tables = pair(storages[name](request), expiry=Expiry(every=4, max_rows=15))
+    for table in tables:
+        train = tf.function(lambda *batch, table=table: step(table, *batch))
+        for number in range(5):
+            train(*keys(number))
+        table.write(*keys(6, 5), tf.ones((5, DIM)))
+        assert table.remove(*keys(9, 9)) > 0
+        step(table, *keys(9))
+    assert_same_rows(*tables)
+    for table in tables:
+        table.restore_rows(table.save_rows(), step=6)
+        step(table, *keys(9))
+    assert_same_rows(*tables)
+
+
+def test_rows_are_found_by_their_distinct_keys(open_table):
+    # What a storage over this one needs.
+    rows = open_table()._rows._rows
+    some = DistinctKeys(tf.constant([5, 6], tf.int64), tf.constant([0, 1]))
+    values = tf.reshape(tf.range(2.0 * rows.num_floats), [2, -1])
+    rows.upsert(some, [values], tf.constant([1, 2]), tf.constant([3, 4]))
+    found = rows.find(DistinctKeys(tf.constant([6, 5], tf.int64), tf.constant([1, 1])))
+    assert found.exists.numpy().tolist() == [True, False]
+    np.testing.assert_array_equal(found.values[0, : rows.num_floats], values[1])
+    assert (int(found.counts[0]), int(found.last_steps[0])) == (2, 4)
+    rows.remove(DistinctKeys(some.ids[:1], some.features[:1]))
+    assert rows.export().ids.numpy().tolist() == [6]
+    rows.clear()
+    assert rows.size() == 0
