@@ -21,6 +21,7 @@ PACKAGES = (
     tfctr.distributed,
     tfctr.export,
     tfctr.metrics,
+    tfctr.migration,
     tfctr.models,
     tfctr.optimizers,
 )

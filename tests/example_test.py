@@ -1,6 +1,7 @@
 """What a reader may copy runs: the configurations of examples/, the code of README."""
 
 import functools
+import importlib.util
 import json
 import os
 import pathlib
@@ -102,6 +103,26 @@ def python(*arguments):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_a_model_of_tfra_trains_with_its_tables_on_ssd(tmp_path):
+    if importlib.util.find_spec("tensorflow_recommenders_addons") is None:
+        pytest.skip("this environment has no TFRA.")
+    file = ROOT / "tests" / "tfra_models.py"
+    spec = importlib.util.spec_from_file_location("models", file)
+    models = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(models)
+    script = str(ROOT / "examples" / "tfra_tiered_table.py")
+    printed = models.run(
+        "run_script", tmp_path, script=script, arguments=["--epochs=2"]
+    )
+    numbers = dict(re.findall(r"^(\w.*?)  +([\d,.]+)$", printed, re.M))
+    values = {name: float(text.replace(",", "")) for name, text in numbers.items()}
+    assert values["error at last"] < 0.5 * values["error at first"]
+    assert 3000 < values["users and films"] <= 5000
+    # Rows of 16 floats, and as many of each slot, less what fits into memory.
+    assert values["bytes on SSD"] > 3000 * 16 * 4 * 3 - 256_000
+    assert re.search(r"^checkpoint +\S+checkpoint-1$", printed, re.M)
 
 
 def test_the_code_in_readme_runs():

@@ -16,6 +16,7 @@ _SUBMODULES = (
     "distributed",
     "export",
     "metrics",
+    "migration",
     "models",
     "optimizers",
     "training",

@@ -62,6 +62,34 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--json", metavar="FILE", help="write the results there")
     inspect.set_defaults(run=_inspect)
 
+    tfra = commands.add_parser(
+        "import-tfra", help="turn tables that TFRA has saved into a snapshot"
+    )
+    tfra.add_argument(
+        "source", help="a checkpoint, a SavedModel, or a directory of -keys files"
+    )
+    tfra.add_argument("directory", help="of the snapshot; must not exist")
+    tfra.add_argument(
+        "--table",
+        action="append",
+        required=True,
+        metavar="NAME=TABLE/FEATURE",
+        dest="tables",
+        help="a table of TFRA, and the names of its TableConfig and its feature; may "
+        "be repeated",
+    )
+    tfra.add_argument("--dim", type=int, required=True, help="width of the tables")
+    tfra.add_argument(
+        "--optimizer",
+        required=True,
+        choices=("sgd", "adagrad", "adam", "ftrl"),
+        help="whose slots come along",
+    )
+    tfra.add_argument(
+        "--step", type=int, help="steps of the optimizer, where no checkpoint says it"
+    )
+    tfra.set_defaults(run=_import_tfra)
+
     bench = commands.add_parser("bench", help="measure, beside the peers")
     bench.add_argument("what", choices=BENCHES)
     bench.add_argument("--json", metavar="FILE", help="write the results there")
@@ -106,6 +134,30 @@ def _inspect(options: argparse.Namespace) -> int:
     print(inspection.report(result))
     _write_json(options.json, result)
     return 0 if inspection.is_whole(result) else 1
+
+
+def _import_tfra(options: argparse.Namespace) -> int:
+    from tfctr.migration import import_tfra
+
+    pairs = [table.partition("=") for table in options.tables]
+    tables = {name: feature for name, _, feature in pairs}
+    report = import_tfra(
+        options.source,
+        options.directory,
+        tables,
+        options.dim,
+        options.optimizer,
+        options.step,
+    )
+    for table in report:
+        print(
+            f"{table.name} -> {table.feature}: {table.rows:,} rows, "
+            f"{table.rows_without_slots:,} of them without optimizer slots"
+        )
+    print(
+        f"Written. Read it with restore_snapshot({options.directory!r}) of the layer."
+    )
+    return 0
 
 
 def _bench(options: argparse.Namespace) -> int:

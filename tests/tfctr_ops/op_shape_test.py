@@ -26,6 +26,8 @@ DTYPES = {
     "metadata": tf.string,
     "scratch": tf.string,
     "seeds": tf.int64,
+    "prefix": tf.string,
+    "prefixes": tf.string,
     "bytes": tf.uint8,
 }
 # The inputs of each op after the store, and its attributes.
@@ -48,6 +50,8 @@ OPS = {
     "finish_save": (["metadata"], {}),
     "close": ([], {}),
     "restore": (["directories", "features", "seeds"], {"num_owners": 2}),
+    "write_row_files": (["prefix"], {"values": "int32", "append": True}),
+    "read_row_files": (["prefixes"], {"values": "int32"}),
 }
 UNKNOWN = None
 
@@ -82,6 +86,9 @@ GOOD = [
     ("finish_save", [[]], [[4]]),
     ("restore", [[2], [3], [3]], []),
     ("close", [], []),
+    ("write_row_files", [[]], []),
+    ("read_row_files", [[2]], []),
+    ("read_row_files", [UNKNOWN], []),
 ]
 BAD = [
     ("lookup", [[5, 1], [1], [], [5]], "must be rank 1 but is rank 2"),
@@ -119,6 +126,8 @@ BAD = [
     ("import", [[5], [5], [5, 9], [5, 1], [5], []], "must be rank 1 but is rank 2"),
     ("import", [[5], [5], [5, 9], [5], [], []], "must be rank 1 but is rank 0"),
     ("import", [[5], [5], [5, 9], [5], [5], [1]], "must be rank 0 but is rank 1"),
+    ("write_row_files", [[1]], "must be rank 0 but is rank 1"),
+    ("read_row_files", [[]], "must be rank 1 but is rank 0"),
 ]
 
 

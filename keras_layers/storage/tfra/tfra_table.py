@@ -211,7 +211,13 @@ class TfraTable(Table):
 
     def restore(self, saved: SavedTable) -> None:
         store = self._scratch_store()
-        store.restore(**vars(saved))
+        store.restore(
+            saved.directories,
+            saved.features,
+            saved.seeds,
+            saved.owner,
+            saved.num_owners,
+        )
         self._replace(store.export_rows(), store.stats()["step"], saved.seeds)
 
     def size(self) -> int:

@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/tfctr_ops/cc/check.h"
 #include "tests/tfctr_ops/cc/many_locks.h"
+#include "tests/tfctr_ops/cc/temporary_directory.h"
 #include "tests/tfctr_ops/cc/test_store.h"
 #include "tfctr_ops/cc/store/embedding_store.h"
 
@@ -54,6 +57,28 @@ TEST(ExportReturnsTheErrorOfAllocate) {
   CHECK_EQ(status.code(), StatusCode::kResourceExhausted);
   CHECK_EQ(status.message(), "No memory for rows.");
   CHECK_EQ(store.Read({{5, 6}}), (Floats{1, 2}));
+}
+
+TEST(VisitShowsEachKnownRowOnceWhereverItIs) {
+  testing::TemporaryDirectory scratch;
+  StoreOptions options = SmallOptions(2, Kind::kAdagrad);
+  options.eviction_policy = EvictionPolicy::kClock;
+  options.ssd.directory = scratch.path();
+  const auto budget = std::make_shared<MemoryBudget>(4096);
+  const TestStore store(options, budget);
+  std::map<int64_t, Floats> expected;
+  for (int64_t id = 0; id < 500; ++id) {
+    const auto x = static_cast<float>(id);
+    store.Write({{id}}, {x, -x});
+    expected[id] = {x, -x};
+  }
+  store.Lookup({{1000}});  // Not known yet.
+  CHECK(store.Stats().rows_on_disk_only > 0);
+  std::map<int64_t, Floats> shown;
+  CHECK_OK(store->Visit(store.executor(), [&](int64_t id, const float* row) {
+    CHECK(shown.emplace(id, Floats{row[0], row[1]}).second);
+  }));
+  CHECK(shown == expected);
 }
 
 // Some rows of every feature, trained and written.

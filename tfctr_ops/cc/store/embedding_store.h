@@ -131,6 +131,10 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   Status PutRows(int64_t n, const RowArrays& rows, int64_t step,
                  Executor* executor);
 
+  // Shows all known rows, as of one moment, one by one; all wait meanwhile.
+  using RowVisitor = std::function<void(int64_t id, const float* weights)>;
+  Status Visit(Executor* executor, const RowVisitor& visit);
+
   // Replaces all rows by the n rows of `rows`, and the step. Returns
   // InvalidArgument if they are not such as Export gives, ResourceExhausted if
   // they do not fit, both with nothing changed.

@@ -151,6 +151,17 @@ Status EmbeddingStore::PutRows(int64_t n, const RowArrays& rows, int64_t step,
   return status;
 }
 
+Status EmbeddingStore::Visit(Executor* executor, const RowVisitor& visit) {
+  std::lock_guard<std::mutex> step_lock(step_mutex_);
+  Status status = FlushLocked(executor);
+  const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
+  for (int64_t s = 0; s < num_shards() && status.ok(); ++s) {
+    status = VisitKnownRows(
+        s, [&](const KnownRow& row) { visit(row.id, row.weights); });
+  }
+  return status;
+}
+
 Status EmbeddingStore::CheckRows(int64_t n, const RowArrays& rows, int64_t step,
                                  const ResolvedBatch& batch) const {
   const int64_t num_floats = n * layout_.num_floats();
