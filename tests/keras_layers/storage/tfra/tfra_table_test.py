@@ -102,6 +102,19 @@ def test_a_step_makes_one_find_and_one_insert(open_table):
     assert kinds.count("TFRA>CuckooHashTableInsert") == 0
 
 
+@pytest.mark.parametrize("n", [1, 50])
+@pytest.mark.parametrize(
+    "value, is_good",
+    [(1e12, True), (-9.9e11, True), (1.01e12, False), (-3e38, False)]
+    + [(np.inf, False), (np.nan, False), (1e-38, True)],
+)
+def test_a_gradient_is_bad_beyond_a_bound(pair, n, value, is_good):
+    # Of each of them, whatever they are together.
+    for table in pair(bad_gradients="skip"):
+        _, ticket = table.lookup(*keys(n=n), ANY_STEP)
+        assert table.update(ticket, tf.fill((n, DIM), value), 0.5) == is_good
+
+
 @pytest.mark.parametrize("bad", ["raise", "skip"])
 def test_a_bad_gradient_drops_its_whole_step(pair, bad):
     for table in pair(bad_gradients=bad):
