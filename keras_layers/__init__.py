@@ -21,7 +21,7 @@ from keras_layers.dynamic_embedding import DynamicEmbedding
 from keras_layers.expiry import Expiry
 from keras_layers.factorization_machine import FactorizationMachine
 from keras_layers.storage.storage import Forecast, Storage, Table
-from keras_layers.storage.tfra import TfraStorage
+from keras_layers.storage.tfra import HybridStorage, TfraStorage
 from keras_layers.storage.tiered_storage import TieredStorage
 from keras_layers.table_config import FeatureConfig, TableConfig
 
@@ -35,6 +35,7 @@ __all__ = [
     "FactorizationMachine",
     "FeatureConfig",
     "Forecast",
+    "HybridStorage",
     "ProbabilityAdmission",
     "Storage",
     "Table",

@@ -1,5 +1,6 @@
 """Turns Keras optimizers and initializers into what the store does by itself."""
 
+import random
 from typing import Any, TypedDict
 
 import keras
@@ -77,7 +78,11 @@ def to_row_initializer(initializer: Any) -> RowInitializer:
     """
     if isinstance(initializer, RowInitializer):
         return initializer
+    # Of a name Keras makes one with a seed that it draws, here for nothing. How often a
+    # storage asks must not change what is drawn next.
+    state = random.getstate()
     found = keras.initializers.get(initializer)
+    random.setstate(state)
     config = found.get_config() if hasattr(found, "get_config") else {}
     kind = type(found)
     if kind is keras.initializers.RandomUniform:

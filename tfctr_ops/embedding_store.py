@@ -230,7 +230,7 @@ class EmbeddingStore:
         )
         return Rows(ids, features, *rows), known
 
-    def put_rows(self, rows: Rows, step: tf.Tensor | int) -> None:
+    def put_rows(self, rows: Rows, step: tf.Tensor | int) -> Any:
         """Sets whole rows, inserting unseen keys; of equal keys, the last wins.
 
         Args:
@@ -238,11 +238,14 @@ class EmbeddingStore:
             step: int64 scalar. How many updates the store has then seen, unless it had
                 seen more.
 
+        Returns:
+            In a graph, the operation; else nothing.
+
         Raises:
             tf.errors.InvalidArgumentError: If these are no such rows. Nothing has
                 changed.
         """
-        self._ops.tfctr_embedding_store_put_rows(
+        return self._ops.tfctr_embedding_store_put_rows(
             self._handle, *rows, tf.cast(step, tf.int64)
         )
 

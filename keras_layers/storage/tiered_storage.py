@@ -125,8 +125,14 @@ class TieredStorage(Storage):
         return MemoryBudget(self._ram_bytes)
 
     def open(self, config: TableConfig, feature_seeds: Sequence[int]) -> "TieredTable":
+        return TieredTable(self.open_store(config, feature_seeds))
+
+    def open_store(
+        self, config: TableConfig, feature_seeds: Sequence[int]
+    ) -> EmbeddingStore:
+        """Makes an empty store; see `open`."""
         store_config = self._store_config(config, feature_seeds)
-        return TieredTable(EmbeddingStore(store_config, self._budget))
+        return EmbeddingStore(store_config, self._budget)
 
     def forecast(self, config: TableConfig, num_keys: int) -> Forecast:
         """Returns what a table with `num_keys` keys will need.

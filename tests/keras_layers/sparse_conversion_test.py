@@ -1,5 +1,6 @@
 """What Keras optimizers and initializers become, and which are refused."""
 
+import random
 import re
 
 import keras
@@ -165,3 +166,11 @@ def test_laws_of_the_shape_of_a_table_are_refused(initializer):
         + f".* Received: initializer={re.escape(repr(initializer))}",
     ):
         to_row_initializer(initializer)
+
+
+def test_to_look_at_a_law_draws_no_random_number():
+    keras.utils.set_random_seed(1)
+    expected = random.random()
+    keras.utils.set_random_seed(1)
+    to_row_initializer("uniform")
+    assert random.random() == expected

@@ -3,13 +3,14 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from keras_layers.storage.tfra.hybrid_storage import HybridStorage
 from keras_layers.storage.tfra.import_guard import import_tfra
 from keras_layers.storage.tfra.tfra_storage import TfraStorage
 
 if TYPE_CHECKING:
     from keras_layers.storage.tfra.tiered_table_creator import TieredTableCreator
 
-__all__ = ["TfraStorage", "TieredTableCreator", "import_tfra"]
+__all__ = ["HybridStorage", "TfraStorage", "TieredTableCreator", "import_tfra"]
 
 
 def __getattr__(name: str) -> Any:

@@ -172,9 +172,10 @@ class FusedRows:
         """Removes all rows."""
         self._variable.clear()
 
-    def size(self) -> int:
-        """Returns how many rows there are."""
-        return int(self._variable.size())
+    def size(self) -> tf.Tensor:
+        """Returns how many rows there are, an int64 scalar."""
+        # TFRA's variable keeps the tensor of the first graph that asks it.
+        return tf.add_n([table.size() for table in self._variable.tables])
 
     def _counters(self, rows: tf.Tensor) -> list[tf.Tensor]:
         counters: list[tf.Tensor] = tf.unstack(

@@ -76,6 +76,12 @@ class StepLedger:
         features, values = tf.zeros_like(bad, tf.int32), tf.zeros([len(bad), 1])
         self._store.import_rows(Rows(bad, features, values, bad + 1, bad), step)
 
+    def set_step(self, step: int) -> None:
+        """Sets how many updates there were; tickets of before move nothing."""
+        none = tf.constant([], tf.int64)
+        rows = Rows(none, tf.zeros([0], tf.int32), tf.zeros([0, 1]), none, none)
+        self._store.import_rows(rows, step)
+
     def stats(self) -> dict[str, int]:
         """Returns all counts of a table, those of rows being zero."""
         counts = self._store.stats()

@@ -139,23 +139,39 @@ class TfraStorage(Storage):
             ValueError: If the table has an admission, or there is no such device.
             tf.errors.UnavailableError: If there is no such server.
         """
+        refuse_admission("TfraStorage", config)
+        rows = self.open_rows(config)
+        with tf.init_scope(), tf.device("/CPU:0"):
+            trained = TrainedRows(config, feature_seeds, rows, self.device)
+            return TfraTable(config, trained, self.row_bytes(config))
+
+    def open_rows(self, config: TableConfig) -> FusedRows:
+        """Makes an empty table of rows alone; see `open`."""
         import_tfra()
-        if config.admission is not None:
-            raise ValueError(
-                "TfraStorage has no admission: every id gets a row. Received: table "
-                f"'{config.name}' with admission={config.admission}. Use "
-                "TieredStorage, or leave `admission` out and let rows leave by an "
-                "Expiry."
-            )
         self._check_devices()
         # Counters lie on the CPU, and the tables where they were asked.
         with tf.init_scope(), tf.device("/CPU:0"):
             variable = self._make_variable(config)
             # A server would keep the rows of a table that is gone.
             outlives = self._creator == "redis"
-            rows = FusedRows(variable, _num_floats(config), config.name, outlives)
-            trained = TrainedRows(config, feature_seeds, rows, self._devices[0])
-            return TfraTable(config, trained, _row_bytes(config))
+            return FusedRows(variable, _num_floats(config), config.name, outlives)
+
+    @property
+    def device(self) -> str:
+        """Where rows are computed."""
+        return self._devices[0]
+
+    @property
+    def capacity(self) -> int | None:
+        """How many rows `"hkv"` may have; `None` of the others."""
+        return self._capacity
+
+    def row_bytes(self, config: TableConfig) -> int:
+        """Returns the bytes of a key, its two marks and its row."""
+        floats = _num_floats(config) + NUM_COUNTERS
+        # Wider rows lie outside of the table, behind a pointer with two lengths.
+        outside = 24 if floats > _INLINE_FLOATS else 0
+        return 8 + 2 + 4 * floats + outside
 
     def _make_variable(self, config: TableConfig) -> Any:
         capacity = self._capacity and -(-self._capacity // len(self._devices))
@@ -192,7 +208,7 @@ class TfraStorage(Storage):
         `ram_bytes` are of the CPU, the GPU or the server, wherever rows are; of a
         server, what it needs besides is left out.
         """
-        row_bytes = _row_bytes(config)
+        row_bytes = self.row_bytes(config)
         places = num_keys
         if self._creator == "cuckoo":
             least = max(num_keys / _FULL, self._init_size, _LEAST_SLOTS)
@@ -235,9 +251,11 @@ def _num_floats(config: TableConfig) -> int:
     return config.dim + config.sparse_optimizer().num_slot_floats(config.dim)
 
 
-def _row_bytes(config: TableConfig) -> int:
-    """Returns the bytes of a key, its two marks and its row, in TFRA's tables."""
-    floats = _num_floats(config) + NUM_COUNTERS
-    # Wider rows lie outside of the table, behind a pointer with two lengths.
-    outside = 24 if floats > _INLINE_FLOATS else 0
-    return 8 + 2 + 4 * floats + outside
+def refuse_admission(storage: str, config: TableConfig) -> None:
+    """Raises `ValueError` if the table has an admission."""
+    if config.admission is not None:
+        raise ValueError(
+            f"{storage} has no admission: every id gets a row. Received: table "
+            f"'{config.name}' with admission={config.admission}. Use TieredStorage, or "
+            "leave `admission` out and let rows leave by an Expiry."
+        )

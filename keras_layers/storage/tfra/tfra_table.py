@@ -257,9 +257,13 @@ class TfraTable(Table):
     def _replace(self, rows: Rows, step: int, seeds: Sequence[int] = ()) -> None:
         rows = Rows(*(tf.convert_to_tensor(column) for column in rows))
         self._ledger.replace_rows(rows, step, self._num_features)
+        self._rows.replace(rows, step, seeds)
+        self._forget_lookups()
+
+    def _forget_lookups(self) -> None:
+        """After all rows were replaced: what was looked up before moves nothing."""
         self._pending.drop()
         self._drops_step.assign(False)
-        self._rows.replace(rows, seeds)
         self._version.assign_add(1)
         self._imports.assign_add(1)
         self._saving = None

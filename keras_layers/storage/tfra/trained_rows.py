@@ -148,26 +148,28 @@ class TrainedRows:
         """Returns all rows."""
         return self._rows.export()
 
-    def replace(self, rows: Rows, seeds: Sequence[int] | None = None) -> None:
-        """Replaces all rows and, if given, the seeds."""
+    def replace(self, rows: Rows, step: int, seeds: Sequence[int] = ()) -> None:
+        """Replaces all rows by those after `step` updates and, if given, the seeds."""
+        self._set_seeds(seeds)
+        self._rows.clear()
+        counts, last_steps = (
+            tf.cast(column, tf.int32) for column in (rows.counts, rows.last_steps)
+        )
+        keys = DistinctKeys(rows.ids, rows.features)
+        self._rows.upsert(keys, [rows.values], counts, last_steps)
+        self._balance.assign(len(rows.ids))
+
+    def _set_seeds(self, seeds: Sequence[int]) -> None:
         if seeds:
             self._seeds.assign(_signed(seeds))
-        self._rows.clear()
-        self._rows.upsert(
-            DistinctKeys(rows.ids, rows.features),
-            [rows.values],
-            tf.cast(rows.counts, tf.int32),
-            tf.cast(rows.last_steps, tf.int32),
-        )
-        self._balance.assign(len(rows.ids))
 
     def size(self) -> int:
         """Returns how many rows there are."""
-        return self._rows.size()
+        return int(self._rows.size())
 
     def stats(self) -> dict[str, int]:
         """Returns counts of rows, under the names of `EmbeddingStore.stats`."""
-        size = self._rows.size()
+        size = self.size()
         return {
             "rows": size,
             "known_rows": size,

@@ -8,6 +8,8 @@ import subprocess
 
 import pytest
 
+from keras_layers import TieredStorage
+
 
 @pytest.fixture(scope="session")
 def tfra_storage():
@@ -17,6 +19,20 @@ def tfra_storage():
     from keras_layers import TfraStorage
 
     return TfraStorage
+
+
+@pytest.fixture(scope="session")
+def hybrid_storage(tfra_storage):
+    """`HybridStorage`, where TFRA is installed."""
+    from keras_layers import HybridStorage
+
+    return HybridStorage
+
+
+@pytest.fixture
+def small_hybrid_storage(hybrid_storage, tmp_path):
+    """Makes a `HybridStorage` of which next to nothing is hot, or in memory."""
+    return lambda: hybrid_storage(10, cold=TieredStorage("2KB", tmp_path))
 
 
 @pytest.fixture(scope="session")

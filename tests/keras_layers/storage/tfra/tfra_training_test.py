@@ -58,7 +58,9 @@ def expected_curve(tfra_storage):
     return loss_curve(TieredStorage())
 
 
-@pytest.mark.parametrize("fixture", ["tfra_storage", "redis_storage"])
+@pytest.mark.parametrize(
+    "fixture", ["tfra_storage", "redis_storage", "small_hybrid_storage"]
+)
 def test_a_model_learns_as_on_tiered_storage(fixture, request, expected_curve):
     losses, layer, outputs = loss_curve(request.getfixturevalue(fixture)())
     expected, expected_layer, expected_outputs = expected_curve
