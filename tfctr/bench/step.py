@@ -13,21 +13,28 @@ from tfctr.bench.workload import W, Workload
 OPTIMIZERS = {
     "tfctr": ("adagrad", "rowwise_adagrad", "adam"),
     "tfctr_tfra": ("adagrad", "adam"),
+    "tfctr_hybrid": ("adagrad", "adam"),
     "tfra": ("adagrad", "adam"),
     "fbgemm": ("adagrad", "rowwise_adagrad"),
     "tf_variable": ("adagrad", "adam"),
     "keras": ("adagrad", "adam"),
 }
 
+# Eight systems, of which some fill their tables for half a minute.
+STEP_SECONDS = 3 * SECONDS
 # Steps of a few milliseconds scatter more, so the fast systems take more of them.
-TURNS = Turns(rounds=5, steps=12, fewer_steps={"keras": 2, "tfra": 4, "tfctr_tfra": 6})
+TURNS = Turns(
+    rounds=5,
+    steps=12,
+    fewer_steps={"keras": 2, "tfra": 4, "tfctr_tfra": 6, "tfctr_hybrid": 6},
+)
 
 
 def run(
     workload: Workload = W,
     names: tuple[str, ...] = tuple(OPTIMIZERS),
     turns: Turns = TURNS,
-    seconds: float = SECONDS,
+    seconds: float = STEP_SECONDS,
     wait_seconds: float = 20.0,
 ) -> dict[str, Any]:
     """Measures the sparse step of every system that is here.
@@ -95,8 +102,9 @@ def compared_pairs(
     """Each pair of ours and a peer's that is worth a ratio, under its name.
 
     The optimizers are equal, or the peer is FBGEMM: its row-wise Adagrad is the
-    fastest step there is, so all of ours stand beside it. `TfraStorage` stands beside
-    TFRA's own layer and optimizer, which have the same table below them.
+    fastest step there is, so all of ours stand beside it. `TfraStorage` and
+    `HybridStorage` stand beside TFRA's own layer and optimizer, whose table they have
+    below them.
     """
     return {
         f"{'_'.join(ours)}/{'_'.join(peer)}": (ours, peer)
@@ -104,7 +112,7 @@ def compared_pairs(
         for peer in samples
         if (
             ours[0] == "tfctr" != peer[0]
-            or (ours[0], peer[0]) == ("tfctr_tfra", "tfra")
+            or (ours[0] in ("tfctr_tfra", "tfctr_hybrid") and peer[0] == "tfra")
         )
         and (ours[1] == peer[1] or peer == ("fbgemm", "rowwise_adagrad"))
     }
@@ -113,7 +121,8 @@ def compared_pairs(
 def _requests(workload: Workload, names: tuple[str, ...]) -> list[Request]:
     makers = {
         "tfctr": lambda: systems.tfctr("tfctr_layer"),
-        "tfctr_tfra": systems.tfctr_over_tfra,
+        "tfctr_tfra": lambda: systems.tfctr_over_tfra("tfctr_tfra"),
+        "tfctr_hybrid": lambda: systems.tfctr_over_tfra("tfctr_hybrid"),
         "fbgemm": systems.fbgemm,
         "tf_variable": systems.tf_variable,
         "keras": systems.keras_embedding,

@@ -136,12 +136,12 @@ def tfctr(worker: str, name: str = "tfctr") -> System:
     return System(name, worker, own_interpreter(alone=False))
 
 
-def tfctr_over_tfra() -> System:
-    """Ours with `TfraStorage`; its table is TFRA's, and gets the malloc of the peer."""
+def tfctr_over_tfra(name: str) -> System:
+    """Ours with a storage that has TFRA's table, and gets the malloc of the peer."""
     home = dataclasses.replace(
         own_interpreter(alone=False), needs=("tensorflow_recommenders_addons",)
     )
-    return System("tfctr_tfra", "tfctr_tfra", home.with_huge_pages())
+    return System(name, name, home.with_huge_pages())
 
 
 def tfra(worker: str) -> System:
