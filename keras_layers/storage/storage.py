@@ -10,7 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_layers.table_config import TableConfig
-from tfctr_ops import Rows
+from tfctr_ops import EmbeddingStore, Rows
 
 KeyPairs = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
@@ -59,6 +59,12 @@ class SavedTable:
     seeds: Sequence[int]
     owner: int = 0
     num_owners: int = 1
+
+    def restore_to(self, store: EmbeddingStore) -> None:
+        """Replaces all that `store` has by it."""
+        store.restore(
+            self.directories, self.features, self.seeds, self.owner, self.num_owners
+        )
 
 
 class Table(abc.ABC):

@@ -134,6 +134,11 @@ class TieredStorage(Storage):
         store_config = self._store_config(config, feature_seeds)
         return EmbeddingStore(store_config, self._budget)
 
+    @property
+    def loses_rows(self) -> bool:
+        """Whether rows may leave with what they learned."""
+        return self._ssd is None and self._eviction_policy not in (None, "none")
+
     def forecast(self, config: TableConfig, num_keys: int) -> Forecast:
         """Returns what a table with `num_keys` keys will need.
 
@@ -271,13 +276,7 @@ class TieredTable(Table):
         return self._store.finish_save(metadata)
 
     def restore(self, saved: SavedTable) -> None:
-        self._store.restore(
-            saved.directories,
-            saved.features,
-            saved.seeds,
-            saved.owner,
-            saved.num_owners,
-        )
+        saved.restore_to(self._store)
 
     def size(self) -> int:
         return self._store.stats()["known_rows"]

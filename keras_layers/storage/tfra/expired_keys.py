@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from keras_layers.expiry import Expiry
-from keras_layers.storage.tfra.fused_rows import DistinctKeys
 from keras_layers.storage.tfra.initial_rows import mix64
+from keras_layers.storage.tfra.keyed_rows import DistinctKeys
 from tfctr_ops import Rows
 
 

@@ -7,53 +7,17 @@ int32 whose bits stand in the place of a float32.
 import contextlib
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
-from tfctr_ops import Rows, read_key_messages, route_keys
+from keras_layers.expiry import Expiry
+from keras_layers.storage.tfra.expired_keys import expired_keys
+from keras_layers.storage.tfra.keyed_rows import DistinctKeys, FoundRows, KeyedRows
+from tfctr_ops import Rows
 
 _GOLDEN = 0x9E3779B97F4A7C15
 NUM_COUNTERS = 3
-
-
-class DistinctKeys(NamedTuple):
-    """Keys of which no two are equal: int64 `ids` and int32 `features`, both `(n,)`."""
-
-    ids: tf.Tensor
-    features: tf.Tensor
-
-
-class FoundRows(NamedTuple):
-    """Rows of distinct keys; those that do not exist hold nothing of use.
-
-    Attributes:
-        values: float32 `(n, at least num_floats)`: weights, then slots; what follows is
-            of no use.
-        counts: int32 `(n,)`. How many updates each row has seen.
-        last_steps: int32 `(n,)`. The last of them.
-        exists: bool `(n,)`.
-    """
-
-    values: tf.Tensor
-    counts: tf.Tensor
-    last_steps: tf.Tensor
-    exists: tf.Tensor
-
-
-def find_distinct(
-    ids: tf.Tensor, features: tf.Tensor, num_features: int
-) -> tuple[DistinctKeys, tf.Tensor]:
-    """Returns the distinct keys of a batch, and of each key its place there, or -1.
-
-    Args:
-        ids: int64 `(n,)`.
-        features: int32 `(p,)`, where p divides n; -1 stands for an absent key.
-        num_features: Integer. Features lie below it.
-    """
-    routes = route_keys(ids, features, num_features, num_owners=1)
-    sent = read_key_messages(routes.messages, routes.sizes, num_features)
-    return DistinctKeys(sent.ids, sent.features), routes.places
 
 
 def to_words(ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
@@ -85,7 +49,7 @@ def partition_words(words: tf.Tensor, num_devices: int) -> tf.Tensor:
     return tf.cast(tf.math.floormod(positive, num_devices), tf.int32)
 
 
-class FusedRows:
+class FusedRows(KeyedRows):
     """The rows of a table, each found and put by one operation of the table.
 
     Args:
@@ -106,11 +70,6 @@ class FusedRows:
         closing.atexit = outlives
 
     def find(self, keys: DistinctKeys) -> FoundRows:
-        """Finds rows.
-
-        Raises:
-            tf.errors.InvalidArgumentError: If the row of another key is in the way.
-        """
         words = to_words(keys.ids, keys.features)
         rows, exists = self._variable.lookup(words, return_exists=True)
         rows = tf.ensure_shape(rows, [None, self.num_floats + NUM_COUNTERS])
@@ -138,25 +97,14 @@ class FusedRows:
         counts: tf.Tensor,
         last_steps: tf.Tensor,
     ) -> None:
-        """Sets rows, inserting those that do not exist.
-
-        Args:
-            keys: `DistinctKeys`.
-            values: float32 tensors of `n` rows that stand side by side, together
-                `num_floats` wide: weights, then slots.
-            counts: int32 `(n,)`; see `FoundRows`.
-            last_steps: int32 `(n,)`; see `FoundRows`.
-        """
         counters = tf.stack([keys.features, counts, last_steps], axis=1)
         rows = tf.concat([*values, tf.bitcast(counters, tf.float32)], axis=1)
         self._variable.upsert(to_words(keys.ids, keys.features), rows)
 
     def remove(self, keys: DistinctKeys) -> None:
-        """Removes rows; those that do not exist are passed over."""
         self._variable.remove(to_words(keys.ids, keys.features))
 
     def export(self) -> Rows:
-        """Returns all rows, in any order."""
         words, rows = self._variable.export()
         rows = tf.ensure_shape(rows, [None, self.num_floats + NUM_COUNTERS])
         features, counts, last_steps = self._counters(rows)
@@ -168,14 +116,31 @@ class FusedRows:
             tf.cast(counts, tf.int64),
         )
 
+    def replace(self, rows: Rows, step: int) -> None:
+        self._variable.clear()
+        counts, last_steps = (
+            tf.cast(column, tf.int32) for column in (rows.counts, rows.last_steps)
+        )
+        keys = DistinctKeys(rows.ids, rows.features)
+        self.upsert(keys, [rows.values], counts, last_steps)
+
     def clear(self) -> None:
         """Removes all rows."""
         self._variable.clear()
 
+    def expire(
+        self, expiry: Expiry, dim: int, seeds: tf.Tensor, step: tf.Tensor
+    ) -> tf.Tensor:
+        keys = expired_keys(expiry, self.export(), dim, seeds, step)
+        self.remove(keys)
+        return tf.size(keys.ids, out_type=tf.int64)
+
     def size(self) -> tf.Tensor:
-        """Returns how many rows there are, an int64 scalar."""
         # TFRA's variable keeps the tensor of the first graph that asks it.
         return tf.add_n([table.size() for table in self._variable.tables])
+
+    def stats(self) -> dict[str, int]:
+        return {}
 
     def _counters(self, rows: tf.Tensor) -> list[tf.Tensor]:
         counters: list[tf.Tensor] = tf.unstack(

@@ -4,12 +4,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_layers.storage.tfra.fused_rows import (
-    NUM_COUNTERS,
-    DistinctKeys,
-    FoundRows,
-    FusedRows,
-)
+from keras_layers.expiry import Expiry
+from keras_layers.storage.tfra.fused_rows import NUM_COUNTERS, FusedRows
+from keras_layers.storage.tfra.keyed_rows import DistinctKeys, FoundRows, KeyedRows
 from tfctr_ops import EmbeddingStore, Rows
 
 # When the hot tier is over its capacity, this share of it leaves at once: choosing who
@@ -17,8 +14,8 @@ from tfctr_ops import EmbeddingStore, Rows
 _LEAVES = 0.125
 
 
-class HybridRows(FusedRows):
-    """Rows in two tiers, with the methods of one.
+class HybridRows(KeyedRows):
+    """Rows in two tiers.
 
     A row that is trained is in the hot tier. When that is above its capacity, the rows
     whose last update is the longest ago move to the cold one, and come back with their
@@ -28,14 +25,20 @@ class HybridRows(FusedRows):
         hot: `FusedRows`, empty.
         cold: `EmbeddingStore` of rows with as many floats, empty.
         capacity: Integer. How many rows the hot tier has between two steps.
+        most: Integer. How many it may ever have, at least `capacity`: beyond, it would
+            lose some. `None` means no limit.
     """
 
-    def __init__(self, hot: FusedRows, cold: EmbeddingStore, capacity: int) -> None:
-        # Not that of `FusedRows`: the table of TFRA is the hot tier's.
+    keeps_all = True
+
+    def __init__(
+        self, hot: FusedRows, cold: EmbeddingStore, capacity: int, most: int | None
+    ) -> None:
         self.num_floats = hot.num_floats
         self._hot = hot
         self._cold = cold
         self._capacity = capacity
+        self._most = most
         # The cold tier has all hot rows as they were after this update.
         self._copied_at = tf.Variable(-1, trainable=False, dtype=tf.int64)
         self._demoted = tf.Variable(0, trainable=False, dtype=tf.int64)
@@ -79,11 +82,26 @@ class HybridRows(FusedRows):
         counts: tf.Tensor,
         last_steps: tf.Tensor,
     ) -> None:
-        self._hot.upsert(keys, values, counts, last_steps)
-        # Rows that are set by hand keep their last update, of before the last copy.
-        oldest = tf.reduce_min(tf.cast(last_steps, tf.int64))
-        self._copied_at.assign(tf.minimum(self._copied_at, oldest - 1))
-        tf.cond(self._hot.size() > self._capacity, self._demote, _nothing)
+        def put_hot() -> tf.Tensor:
+            made_room = self._make_room(tf.size(keys.ids))
+            with tf.control_dependencies([made_room]):
+                self._hot.upsert(keys, values, counts, last_steps)
+            # Rows that are set by hand keep their last update, of before the last copy.
+            oldest = tf.reduce_min(tf.cast(last_steps, tf.int64))
+            self._copied_at.assign(tf.minimum(self._copied_at, oldest - 1))
+            staying = int(self._capacity * (1.0 - _LEAVES))
+            is_over = self._hot.size() > self._capacity
+            return tf.cond(is_over, lambda: self._demote(staying), _nothing)
+
+        def put_cold() -> tf.Tensor:
+            steps, updates = tf.cast(last_steps, tf.int64), tf.cast(counts, tf.int64)
+            rows = Rows(*keys, tf.concat([*values], axis=1), steps, updates)
+            return self._move_down(rows)
+
+        if self._most is None:
+            put_hot()
+        else:
+            tf.cond(tf.size(keys.ids) > self._most, put_cold, put_hot)
 
     def remove(self, keys: DistinctKeys) -> None:
         self._hot.remove(keys)
@@ -93,10 +111,29 @@ class HybridRows(FusedRows):
         self.copy_down()
         return self._cold.export_rows()
 
+    def replace(self, rows: Rows, step: int) -> None:
+        self._cold.import_rows(rows, step)
+        self.forget_hot()
+
     def forget_hot(self) -> None:
         """Empties the hot tier: the cold one has all rows."""
         self._hot.clear()
         self._copied_at.assign(-1)
+
+    def expire(
+        self, expiry: Expiry, dim: int, seeds: tf.Tensor, step: tf.Tensor
+    ) -> tf.Tensor:
+        # The cold tier has the rule and the seeds.
+        copied = self.copy_down(step)
+        with tf.control_dependencies([] if copied is None else [copied]):
+            removed = self._cold.expire()
+        with tf.control_dependencies([removed]):
+            self.forget_hot()
+        return removed
+
+    def size(self) -> tf.Tensor:
+        self.copy_down()
+        return tf.constant(self._cold.stats()["known_rows"], tf.int64)
 
     def copy_down(self, step: tf.Tensor | int = 0) -> tf.Operation | None:
         """Brings the cold tier up to date; the hot rows stay where they are.
@@ -109,33 +146,44 @@ class HybridRows(FusedRows):
         """
         rows = self._hot.export()
         newer = tf.where(rows.last_steps > self._copied_at)[:, 0]
-        copied = self._put(_some(rows, newer), step)
+        copied = self._put(_at(rows, newer), step)
         self._copied_at.assign(tf.maximum(self._copied_at, _last_step(rows)))
         return copied
 
     def stats(self) -> dict[str, int]:
-        """Returns how many rows are hot, and how many have left the hot tier so far."""
+        # How many rows are hot, and how many have left the hot tier so far.
         return {"hot_rows": int(self._hot.size()), "demoted_rows": int(self._demoted)}
 
-    def _demote(self) -> tf.Tensor:
+    def _make_room(self, num_rows: tf.Tensor) -> tf.Tensor:
+        """Demotes rows of a hot tier that would lose some of those that come."""
+        if self._most is None:
+            return _nothing()
+        staying = tf.maximum(self._most - num_rows, 0)
+        is_over = self._hot.size() > tf.cast(staying, tf.int64)
+        return tf.cond(is_over, lambda: self._demote(staying), _nothing)
+
+    def _demote(self, num_staying: tf.Tensor | int) -> tf.Tensor:
+        """Moves the rows whose last update is the longest ago to the cold tier."""
         rows = self._hot.export()
-        num_staying = int(self._capacity * (1.0 - _LEAVES))
         # Of rows with the same last update, those with fewer in all.
         ages = rows.last_steps * 2**32 + rows.counts
-        leaving = _some(rows, tf.argsort(ages)[: tf.size(ages) - num_staying])
-        put = self._put(leaving, 0)
+        leaving = _at(rows, tf.argsort(ages)[: tf.size(ages) - num_staying])
+        self._demoted.assign_add(tf.size(leaving.ids, out_type=tf.int64))
+        return self._move_down(leaving)
+
+    def _move_down(self, rows: Rows) -> tf.Tensor:
+        put = self._put(rows, 0)
         # Only then: whatever fails, a row is in one of the tiers.
         with tf.control_dependencies([] if put is None else [put]):
-            self._hot.remove(DistinctKeys(leaving.ids, leaving.features))
-        self._demoted.assign_add(tf.size(leaving.ids, out_type=tf.int64))
-        return tf.constant(True)
+            self._hot.remove(DistinctKeys(rows.ids, rows.features))
+            return tf.constant(True)
 
     def _put(self, rows: Rows, step: tf.Tensor | int) -> tf.Operation | None:
         last = _last_step(rows)
         return self._cold.put_rows(rows, tf.maximum(last, tf.cast(step, tf.int64)))
 
 
-def _some(rows: Rows, places: tf.Tensor) -> Rows:
+def _at(rows: Rows, places: tf.Tensor) -> Rows:
     return Rows(*(tf.gather(column, places) for column in rows))
 
 

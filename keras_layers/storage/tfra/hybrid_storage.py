@@ -8,15 +8,18 @@ import keras
 import tensorflow as tf
 
 from keras_layers.storage.storage import Forecast, Storage
+from keras_layers.storage.tfra.fused_rows import NUM_COUNTERS
 from keras_layers.storage.tfra.hybrid_rows import HybridRows
-from keras_layers.storage.tfra.hybrid_table import HybridTable, TieredRows
-from keras_layers.storage.tfra.tfra_storage import TfraStorage, refuse_admission
+from keras_layers.storage.tfra.hybrid_table import HybridTable
+from keras_layers.storage.tfra.tfra_storage import (
+    HKV_FILLED,
+    TfraStorage,
+    num_floats,
+    refuse_admission,
+)
+from keras_layers.storage.tfra.trained_rows import TrainedRows
 from keras_layers.storage.tiered_storage import TieredStorage
 from keras_layers.table_config import TableConfig
-
-# HKV evicts from a bucket of 128 keys that is full, without a word. Filled to this
-# share, one of 10⁸ buckets is, by the normal law.
-_HKV_FILLED = 0.6
 
 
 @keras.saving.register_keras_serializable(package="tfctr")
@@ -41,8 +44,9 @@ class HybridStorage(Storage):
         cold: `TieredStorage`. `None` means `TieredStorage()`.
 
     Raises:
+        TypeError: If a tier is another storage.
         ValueError: If `capacity` is not positive, or more than a `hot` of HKV can hold
-            without losing rows: 0.6 of its own capacity.
+            without losing rows, 0.6 of its own capacity; or if `cold` evicts for good.
 
     Example:
 
@@ -57,22 +61,36 @@ class HybridStorage(Storage):
         hot: TfraStorage | None = None,
         cold: TieredStorage | None = None,
     ) -> None:
-        if capacity < 1:
+        if not isinstance(capacity, int) or capacity < 1:
             raise ValueError(
-                "`capacity` must be a positive number of rows. "
+                "`capacity` must be an integer, a positive number of rows. "
                 f"Received: capacity={capacity}."
             )
-        most = None if hot is None else hot.capacity
-        if most is not None and capacity > _HKV_FILLED * most:
+        for name, tier, kind in (
+            ("hot", hot, TfraStorage),
+            ("cold", cold, TieredStorage),
+        ):
+            if not isinstance(tier, kind | None):
+                raise TypeError(
+                    f"`{name}` must be a {kind.__name__}, or None. "
+                    f"Received: {name}={tier!r} of type {type(tier).__name__}."
+                )
+        most = None if hot is None else _most_of(hot)
+        if most is not None and capacity > most:
             raise ValueError(
-                f"A hot tier of HKV made for {most} rows keeps {_HKV_FILLED} of them "
-                f"without losing any. Received: capacity={capacity}. Make it with "
-                f"TfraStorage('hkv', capacity={math.ceil(capacity / _HKV_FILLED)}, "
-                "...), or more."
+                f"A hot tier of HKV loses none of {most} rows at most, as it was made. "
+                f"Received: capacity={capacity}. Make it with TfraStorage('hkv', "
+                f"capacity={math.ceil(capacity / HKV_FILLED)}, ...), or more."
             )
         self._capacity = capacity
         self._hot = hot
         self._cold = cold or TieredStorage()
+        if self._cold.loses_rows:
+            raise ValueError(
+                "`cold` must not lose rows. Received: a TieredStorage with "
+                f"eviction_policy={self._cold.get_config()['eviction_policy']!r} and "
+                "without `ssd`. Give it a directory, or leave the policy out."
+            )
 
     def open(self, config: TableConfig, feature_seeds: Sequence[int]) -> HybridTable:
         """Makes an empty table.
@@ -90,9 +108,9 @@ class HybridStorage(Storage):
         hot_rows = hot.open_rows(config)
         cold = self._cold.open_store(config, feature_seeds)
         with tf.init_scope(), tf.device("/CPU:0"):
-            tiers = HybridRows(hot_rows, cold, self._capacity)
-            rows = TieredRows(config, feature_seeds, tiers, hot.device)
-            return HybridTable(config, rows, hot.row_bytes(config))
+            tiers = HybridRows(hot_rows, cold, self._capacity, _most_of(hot))
+            rows = TrainedRows(config, feature_seeds, tiers, hot.device)
+            return HybridTable(config, rows, tiers, hot.row_bytes(config))
 
     def forecast(self, config: TableConfig, num_keys: int) -> Forecast:
         """Returns what a table with `num_keys` keys will need.
@@ -127,6 +145,11 @@ class HybridStorage(Storage):
             return self._hot
         if not tf.config.list_logical_devices("GPU"):
             return TfraStorage(init_size=self._capacity)
-        capacity = math.ceil(self._capacity / _HKV_FILLED)
-        floats = config.dim + config.sparse_optimizer().num_slot_floats(config.dim) + 3
-        return TfraStorage("hkv", capacity=capacity, hbm=4 * floats * capacity)
+        capacity = math.ceil(self._capacity / HKV_FILLED)
+        hbm = 4 * (num_floats(config) + NUM_COUNTERS) * capacity
+        return TfraStorage("hkv", capacity=capacity, hbm=hbm)
+
+
+def _most_of(hot: TfraStorage) -> int | None:
+    """How many rows a hot tier may have that loses none."""
+    return None if hot.capacity is None else int(HKV_FILLED * hot.capacity)

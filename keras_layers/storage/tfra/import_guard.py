@@ -47,12 +47,14 @@ def import_tfra() -> Any:
         (tf.TensorShape, "as_list"),
     )
     originals = [getattr(owner, name) for owner, name in spots]
-    module = _load()
-    for (owner, name), original in zip(spots, originals, strict=True):
-        if original.__module__.partition(".")[0] == _PACKAGE:
-            original = _compile_method(owner, name)
-        setattr(owner, name, original)
-    return module
+    try:
+        return _load()
+    finally:
+        # Also after an error: by then some of it may have been replaced.
+        for (owner, name), original in zip(spots, originals, strict=True):
+            if original.__module__.partition(".")[0] == _PACKAGE:
+                original = _compile_method(owner, name)
+            setattr(owner, name, original)
 
 
 def warn_of_tfra_layers(model: Any) -> None:

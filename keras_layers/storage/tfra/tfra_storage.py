@@ -22,6 +22,9 @@ from keras_layers.storage.tfra.tfra_table import TfraTable
 from keras_layers.storage.tfra.trained_rows import TrainedRows
 from keras_layers.table_config import TableConfig
 
+# HKV evicts from a bucket of 128 keys that is full, without a word. Filled to this
+# share, one of 10⁷ is.
+HKV_FILLED = 0.6
 # Of a cuckoo table: its least size, how full it gets before it doubles, and the widest
 # row that lies in the table itself.
 _LEAST_SLOTS, _FULL, _INLINE_FLOATS = 8192, 0.9, 100
@@ -38,7 +41,7 @@ class TfraStorage(Storage):
     TFRA's keys have 64 bits, for feature and id. In a table with one feature keys are
     exact, and so are ids of less than about `62 - log2(num_features)` bits. Of n ids
     that use all 64 bits, as hashed strings do, two of different features meet with odds
-    of at most n² / 2⁶⁵, which is an error that names them.
+    of at most n² / 2⁶⁵, and the next lookup that meets the other's row is an error.
 
     Needs `tensorflow-recommenders-addons`, which is imported when a table is opened. A
     table is for one thread at a time, has no admission, and looks at a copy of all rows
@@ -54,8 +57,8 @@ class TfraStorage(Storage):
             means the first GPU for `"hkv"`, else the CPU.
         init_size: Integer. For how many rows `"cuckoo"` makes room at first: growing
             stops training for up to a second, by the million rows.
-        capacity: Integer. How many rows `"hkv"` may have, over all devices. A third
-            more than there are keys evicts none.
+        capacity: Integer. How many rows `"hkv"` may have, over all devices. Two
+            thirds more than there are keys evict next to none.
         hbm: Bytes of GPU memory for the rows of each device: an integer, or a string
             such as `"4GB"`. Rows beyond lie in pinned memory of the host.
         redis: Dict. Settings of TFRA's `RedisTableConfig`, as in its JSON file, such as
@@ -154,7 +157,7 @@ class TfraStorage(Storage):
             variable = self._make_variable(config)
             # A server would keep the rows of a table that is gone.
             outlives = self._creator == "redis"
-            return FusedRows(variable, _num_floats(config), config.name, outlives)
+            return FusedRows(variable, num_floats(config), config.name, outlives)
 
     @property
     def device(self) -> str:
@@ -168,7 +171,7 @@ class TfraStorage(Storage):
 
     def row_bytes(self, config: TableConfig) -> int:
         """Returns the bytes of a key, its two marks and its row."""
-        floats = _num_floats(config) + NUM_COUNTERS
+        floats = num_floats(config) + NUM_COUNTERS
         # Wider rows lie outside of the table, behind a pointer with two lengths.
         outside = 24 if floats > _INLINE_FLOATS else 0
         return 8 + 2 + 4 * floats + outside
@@ -182,7 +185,7 @@ class TfraStorage(Storage):
                 self._creator, capacity, self._hbm_bytes, self._redis
             ) as creator:
                 return import_tfra().Variable(
-                    dim=_num_floats(config) + NUM_COUNTERS,
+                    dim=num_floats(config) + NUM_COUNTERS,
                     devices=self._devices,
                     partitioner=partition_words,
                     name=f"tfctr_{name}",
@@ -247,7 +250,8 @@ class TfraStorage(Storage):
                 )
 
 
-def _num_floats(config: TableConfig) -> int:
+def num_floats(config: TableConfig) -> int:
+    """Returns how many weights and slots a row has."""
     return config.dim + config.sparse_optimizer().num_slot_floats(config.dim)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_layers.storage.storage import Counts, KeyPairs, SavedTable, Table, Vectors
-from keras_layers.storage.tfra.fused_rows import DistinctKeys, FoundRows, find_distinct
+from keras_layers.storage.tfra.keyed_rows import DistinctKeys, FoundRows, find_distinct
 from keras_layers.storage.tfra.pending_update import Gathered, PendingUpdate
 from keras_layers.storage.tfra.step_ledger import StepLedger, are_good
 from keras_layers.storage.tfra.trained_rows import TrainedRows
@@ -211,13 +211,7 @@ class TfraTable(Table):
 
     def restore(self, saved: SavedTable) -> None:
         store = self._scratch_store()
-        store.restore(
-            saved.directories,
-            saved.features,
-            saved.seeds,
-            saved.owner,
-            saved.num_owners,
-        )
+        saved.restore_to(store)
         self._replace(store.export_rows(), store.stats()["step"], saved.seeds)
 
     def size(self) -> int:

@@ -2,17 +2,14 @@
 
 import functools
 from collections.abc import Sequence
+from typing import cast
 
 import tensorflow as tf
 
-from keras_layers.storage.tfra.expired_keys import expired_keys
-from keras_layers.storage.tfra.fused_rows import (
-    NUM_COUNTERS,
-    DistinctKeys,
-    FoundRows,
-    FusedRows,
-)
+from keras_layers.expiry import Expiry
+from keras_layers.storage.tfra.fused_rows import NUM_COUNTERS
 from keras_layers.storage.tfra.initial_rows import initial_weights
+from keras_layers.storage.tfra.keyed_rows import DistinctKeys, FoundRows, KeyedRows
 from keras_layers.storage.tfra.row_maths import initial_slots, update_rows
 from keras_layers.table_config import TableConfig
 from tfctr_ops import Rows
@@ -26,7 +23,7 @@ class TrainedRows:
     Args:
         config: `TableConfig`.
         feature_seeds: Integers of 64 bits, one per feature.
-        rows: `FusedRows`, empty.
+        rows: `KeyedRows`, empty.
         device: String. Where rows are computed.
     """
 
@@ -34,7 +31,7 @@ class TrainedRows:
         self,
         config: TableConfig,
         feature_seeds: Sequence[int],
-        rows: FusedRows,
+        rows: KeyedRows,
         device: str,
     ) -> None:
         self._config = config
@@ -136,11 +133,9 @@ class TrainedRows:
 
     def expire(self, step: tf.Tensor) -> tf.Tensor:
         """Removes rows by the table's expiry; returns how many, an int64 scalar."""
-        expiry, dim = self._config.expiry, self._config.dim
-        if expiry is None:
-            raise ValueError(f"Table '{self._config.name}' was made without an expiry.")
-        keys = expired_keys(expiry, self._rows.export(), dim, self._seeds, step)
-        removed = self.remove(keys)
+        expiry = cast(Expiry, self._config.expiry)  # Whoever calls has looked.
+        removed = self._rows.expire(expiry, self._config.dim, self._seeds, step)
+        self._balance.assign_sub(removed)
         self._expired.assign_add(removed)
         return removed
 
@@ -150,22 +145,18 @@ class TrainedRows:
 
     def replace(self, rows: Rows, step: int, seeds: Sequence[int] = ()) -> None:
         """Replaces all rows by those after `step` updates and, if given, the seeds."""
-        self._set_seeds(seeds)
-        self._rows.clear()
-        counts, last_steps = (
-            tf.cast(column, tf.int32) for column in (rows.counts, rows.last_steps)
-        )
-        keys = DistinctKeys(rows.ids, rows.features)
-        self._rows.upsert(keys, [rows.values], counts, last_steps)
-        self._balance.assign(len(rows.ids))
+        self._rows.replace(rows, step)
+        self.were_replaced(len(rows.ids), seeds)
 
-    def _set_seeds(self, seeds: Sequence[int]) -> None:
+    def were_replaced(self, num_rows: int, seeds: Sequence[int]) -> None:
+        """Notes that other rows, so many, are there, and their seeds if given."""
         if seeds:
             self._seeds.assign(_signed(seeds))
+        self._balance.assign(num_rows)
 
     def size(self) -> int:
         """Returns how many rows there are."""
-        return int(self._rows.size())
+        return int(self._balance if self._rows.keeps_all else self._rows.size())
 
     def stats(self) -> dict[str, int]:
         """Returns counts of rows, under the names of `EmbeddingStore.stats`."""
@@ -175,6 +166,7 @@ class TrainedRows:
             "known_rows": size,
             "evicted_rows": int(self._balance) - size,
             "expired_rows": int(self._expired),
+            **self._rows.stats(),
         }
 
     def _upsert(

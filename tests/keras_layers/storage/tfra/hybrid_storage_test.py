@@ -167,13 +167,56 @@ def test_prefetch_brings_cold_rows_into_memory(open_table, tmp_path):
 
 
 def test_a_capacity_must_be_one(hybrid_storage):
-    with pytest.raises(ValueError, match="positive number of rows. Received: .*=0"):
-        hybrid_storage(0)
+    for capacity in (0, 0.5):
+        message = f"positive number of rows. Received: capacity={capacity}"
+        with pytest.raises(ValueError, match=message):
+            hybrid_storage(capacity)
     hot = TfraStorage("hkv", ["/CPU:0"], capacity=1000, hbm="1MB")
     hybrid_storage(600, hot)
-    message = "HKV made for 1000 rows keeps 0.6 of them.*capacity=601.*capacity=1002"
+    message = "HKV loses none of 600 rows at most.*capacity=601.*capacity=1002"
     with pytest.raises(ValueError, match=message):
         hybrid_storage(601, hot)
+
+
+@pytest.mark.parametrize(
+    "tiers, message",
+    [
+        ({"hot": TieredStorage()}, "`hot` must be a TfraStorage, or None. Received"),
+        ({"cold": TfraStorage()}, "`cold` must be a TieredStorage, or None. Received"),
+    ],
+)
+def test_tiers_must_be_what_they_are(hybrid_storage, tiers, message):
+    with pytest.raises(TypeError, match=message):
+        hybrid_storage(10, **tiers)
+
+
+def test_a_cold_tier_must_lose_nothing(hybrid_storage):
+    message = "must not lose rows. Received: .*eviction_policy='lru' and without `ssd`"
+    with pytest.raises(ValueError, match=message):
+        hybrid_storage(10, cold=TieredStorage("1MB", eviction_policy="lru"))
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_a_hot_tier_that_would_lose_rows_never_has_too_many(open_table, in_graph):
+    table, alone = open_table(capacity=16), open_table(tiers=False)
+    # As of HKV, which is not here: it loses rows beyond.
+    table._tiers._most = most = 20
+    hot, sizes = table._tiers._hot, []
+    upsert = hot.upsert
+
+    def watched(*arguments):
+        upsert(*arguments)
+        tf.py_function(lambda size: sizes.append(int(size)), [hot.size()], [])
+
+    hot.upsert = watched
+    train = tf.function(lambda ids: step(table, ids), reduce_retracing=True)
+    # Batches of fewer rows, of as many, and of more.
+    for size, ids in zip([5, 16, 20, 60, 3, 40, 18] * 3, batches(21, 80), strict=True):
+        ids = np.unique(ids)[:size]
+        train(tf.constant(ids, tf.int64)) if in_graph else step(table, ids)
+        step(alone, ids)
+    assert max(sizes) <= most and len(sizes) > 10
+    assert_same_rows(table, alone)
 
 
 def test_admission_is_refused(open_table):

@@ -141,3 +141,15 @@ def test_an_import_that_fails_otherwise_names_a_reason(guard, monkeypatch):
         "is installed, but does not load: Keras cannot be imported. "
         "TF_USE_LEGACY_KERAS=1 without the package tf_keras is one reason"
     )
+
+
+def test_what_was_replaced_before_an_error_is_put_back(guard, monkeypatch):
+    original = keras.initializers.VarianceScaling.__call__
+
+    def fail_late(name):
+        keras.initializers.VarianceScaling.__call__ = None
+        raise ImportError("too late")
+
+    monkeypatch.setattr(importlib, "import_module", fail_late)
+    assert_says("is installed, but does not load: too late.")
+    assert keras.initializers.VarianceScaling.__call__ is original

@@ -1,0 +1,117 @@
+"""`KeyedRows`: what trains rows needs of the tables they lie in."""
+
+import abc
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_layers.expiry import Expiry
+from tfctr_ops import Rows, read_key_messages, route_keys
+
+
+class DistinctKeys(NamedTuple):
+    """Keys of which no two are equal: int64 `ids` and int32 `features`, both `(n,)`."""
+
+    ids: tf.Tensor
+    features: tf.Tensor
+
+
+class FoundRows(NamedTuple):
+    """Rows of distinct keys; those that do not exist hold nothing of use.
+
+    Attributes:
+        values: float32 `(n, at least num_floats)`: weights, then slots; what follows is
+            of no use.
+        counts: int32 `(n,)`. How many updates each row has seen.
+        last_steps: int32 `(n,)`. The last of them.
+        exists: bool `(n,)`.
+    """
+
+    values: tf.Tensor
+    counts: tf.Tensor
+    last_steps: tf.Tensor
+    exists: tf.Tensor
+
+
+def find_distinct(
+    ids: tf.Tensor, features: tf.Tensor, num_features: int
+) -> tuple[DistinctKeys, tf.Tensor]:
+    """Returns the distinct keys of a batch, and of each key its place there, or -1.
+
+    Args:
+        ids: int64 `(n,)`.
+        features: int32 `(p,)`, where p divides n; -1 stands for an absent key.
+        num_features: Integer. Features lie below it.
+    """
+    routes = route_keys(ids, features, num_features, num_owners=1)
+    sent = read_key_messages(routes.messages, routes.sizes, num_features)
+    return DistinctKeys(sent.ids, sent.features), routes.places
+
+
+class KeyedRows(abc.ABC):
+    """Whole rows by distinct keys. A row exists once it was put there."""
+
+    # Weights and slots of a row.
+    num_floats: int
+    # Whether rows leave only when they are told to.
+    keeps_all: bool = False
+
+    @abc.abstractmethod
+    def find(self, keys: DistinctKeys) -> FoundRows:
+        """Finds rows.
+
+        Raises:
+            tf.errors.InvalidArgumentError: If the row of another key is in the way.
+        """
+
+    @abc.abstractmethod
+    def upsert(
+        self,
+        keys: DistinctKeys,
+        values: Sequence[tf.Tensor],
+        counts: tf.Tensor,
+        last_steps: tf.Tensor,
+    ) -> None:
+        """Sets rows, inserting those that do not exist.
+
+        Args:
+            keys: `DistinctKeys`.
+            values: float32 tensors of `n` rows that stand side by side, together
+                `num_floats` wide: weights, then slots.
+            counts: int32 `(n,)`; see `FoundRows`.
+            last_steps: int32 `(n,)`; see `FoundRows`.
+        """
+
+    @abc.abstractmethod
+    def remove(self, keys: DistinctKeys) -> None:
+        """Removes rows; those that do not exist are passed over."""
+
+    @abc.abstractmethod
+    def expire(
+        self, expiry: Expiry, dim: int, seeds: tf.Tensor, step: tf.Tensor
+    ) -> tf.Tensor:
+        """Removes rows by the rule; returns how many, an int64 scalar.
+
+        Args:
+            expiry: `Expiry`.
+            dim: Integer. How many of the values are weights.
+            seeds: int64 `(num_features,)`, which settle who leaves first of equals.
+            step: int64 scalar. How many updates the table has seen.
+        """
+
+    @abc.abstractmethod
+    def export(self) -> Rows:
+        """Returns all rows, in any order."""
+
+    @abc.abstractmethod
+    def replace(self, rows: Rows, step: int) -> None:
+        """Replaces all rows by those after `step` updates."""
+
+    @abc.abstractmethod
+    def size(self) -> tf.Tensor:
+        """Returns how many rows there are, an int64 scalar."""
+
+    @abc.abstractmethod
+    def stats(self) -> dict[str, int]:
+        """Returns what is to be told of the rows besides their number."""
