@@ -13,6 +13,9 @@ _DENOMINATORS = {
     "ftrl": ("initial_accumulator_value", "l2", "beta"),
 }
 
+# Beyond it in magnitude, no gradient is taken for real; `kGradientBound` of cc/store.
+GRADIENT_BOUND = 1e12
+
 
 @dataclasses.dataclass(frozen=True)
 class SparseOptimizer:

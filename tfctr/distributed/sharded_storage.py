@@ -19,6 +19,7 @@ from tfctr.distributed.rank_storage import (
 )
 from tfctr.distributed.wire import WireRows, check_wire_dtype, decode, encode
 from tfctr_ops import Rows, route_keys
+from tfctr_ops.sparse_optimizer import GRADIENT_BOUND
 
 
 @keras.saving.register_keras_serializable(package="tfctr")
@@ -36,9 +37,8 @@ class ShardedStorage(RankStorage):
     What each rank takes for itself: the arguments of the inner storage, such as `ram`
     and `ssd_limit`, hold for each rank. What changes rows by hand (`write_rows`,
     `expire`, `load_weights`) is done on all ranks alike, and each takes the keys that
-    it owns. `prefetch` brings up only those rows of the own
-    batch that this rank owns. `max_rows` of an `Expiry` is divided by the number of
-    ranks.
+    it owns. `prefetch` brings up only those rows of the own batch that this rank owns.
+    `max_rows` of an `Expiry` is divided by the number of ranks.
 
     Args:
         inner: `Storage` of each rank's rows. `None` means `TieredStorage()`.
@@ -243,7 +243,7 @@ def _all_or_none(
     if not any(skips):
         return gradients, [None] * len(skips)
     # What the store refuses, in whatever sum of the ranks' gradients.
-    most = 1e12 / engine.size()
+    most = GRADIENT_BOUND / engine.size()
     is_bad = tf.reduce_any(~(tf.abs(gradients) <= most), axis=1)
     tables = joint.tables_of_distinct()
     bad = tf.math.unsorted_segment_sum(tf.cast(is_bad, tf.float32), tables, len(skips))

@@ -3,9 +3,7 @@
 import tensorflow as tf
 
 from tfctr_ops import EmbeddingStore, RowInitializer, Rows, SparseOptimizer, StoreConfig
-
-# Beyond any gradient that trains, as in cc/store.
-_GRADIENT_BOUND = 1e12
+from tfctr_ops.sparse_optimizer import GRADIENT_BOUND
 
 
 class StepLedger:
@@ -92,7 +90,7 @@ def are_good(gradients: tf.Tensor) -> tf.Tensor:
     """Whether gradients are neither NaN nor infinite nor beyond 1e12."""
     # Half the sum of squares, in one pass, is beyond this if any of them is.
     return tf.cond(
-        tf.nn.l2_loss(gradients) < 0.49 * _GRADIENT_BOUND**2,
+        tf.nn.l2_loss(gradients) < 0.49 * GRADIENT_BOUND**2,
         lambda: tf.constant(True),
-        lambda: tf.reduce_all(tf.abs(gradients) <= _GRADIENT_BOUND),
+        lambda: tf.reduce_all(tf.abs(gradients) <= GRADIENT_BOUND),
     )

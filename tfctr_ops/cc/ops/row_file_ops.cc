@@ -1,3 +1,5 @@
+// Ops that write the rows of a store to plain files and read them back.
+
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
