@@ -11,6 +11,8 @@ from collections.abc import Sequence
 BENCHES = ("step", "scale", "grow", "fit", "ssd", "snapshot", "policy", "horovod")
 # Those that write gigabytes to a disk.
 DISK_BENCHES = ("ssd", "snapshot")
+# Those of tfctr.migration, which imports TensorFlow.
+TFRA_OPTIMIZERS = ("sgd", "adagrad", "adam", "ftrl")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     tfra.add_argument(
         "--optimizer",
         required=True,
-        choices=("sgd", "adagrad", "adam", "ftrl"),
+        choices=TFRA_OPTIMIZERS,
         help="whose slots come along",
     )
     tfra.add_argument(
@@ -139,8 +141,15 @@ def _inspect(options: argparse.Namespace) -> int:
 def _import_tfra(options: argparse.Namespace) -> int:
     from tfctr.migration import import_tfra
 
-    pairs = [table.partition("=") for table in options.tables]
-    tables = {name: feature for name, _, feature in pairs}
+    tables: dict[str, str] = {}
+    for pair in options.tables:
+        name, _, feature = pair.partition("=")
+        if name in tables:
+            raise ValueError(
+                "--table must name each table of TFRA once. Received: --table "
+                f"{name}={tables[name]} --table {pair}. Leave one out."
+            )
+        tables[name] = feature
     report = import_tfra(
         options.source,
         options.directory,

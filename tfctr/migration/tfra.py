@@ -51,8 +51,10 @@ def import_tfra(
     """Writes saved tables of a TFRA model as a snapshot of one `DynamicEmbedding`.
 
     `DynamicEmbedding.restore_snapshot(directory)` reads it into a layer whose features
-    have the names in `tables`, and whose tables the width and the optimizer. Needs
-    memory for all rows. TFRA need not be installed.
+    have the names in `tables`, and whose tables the width and the optimizer. All tables
+    of the layer must have one optimizer object, and the same initializer and other
+    options: else it keeps them apart, and expects a snapshot of each. Needs memory for
+    all rows. TFRA need not be installed.
 
     Args:
         source: Path. A checkpoint, or its directory, where the newest counts; a
@@ -60,7 +62,7 @@ def import_tfra(
         directory: Path, which must not exist.
         tables: Dict from TFRA's names of tables, such as `"user-parameter"` of a layer
             `"user"`, to `"table/feature"`: the names of a `TableConfig` and of a
-            feature, or its namespace.
+            feature, or its namespace. Each is given once.
         dim: Integer. Width of the tables.
         optimizer: String. `"sgd"`, `"adagrad"`, `"adam"` or `"ftrl"`: which slots come
             along.
@@ -71,8 +73,8 @@ def import_tfra(
         What came of each table.
 
     Raises:
-        ValueError: If there is no such table or slot, or it is of another width.
-        tf.errors.FailedPreconditionError: If the directory exists.
+        ValueError: If there is no such table or slot, or it is of another width; or if
+            the directory exists. Nothing was written.
 
     Example:
 
@@ -87,12 +89,12 @@ def import_tfra(
         raise ValueError(
             f"`optimizer` must be one of {known}. Received: optimizer={optimizer!r}."
         )
-    for feature in tables.values():
-        if feature.count("/") != 1 or feature.startswith("/"):
-            raise ValueError(
-                "Each table must get the name of a TableConfig and of a feature, as in "
-                f"'users/user'. Received: '{feature}'."
-            )
+    _check_tables(tables)
+    if os.path.lexists(directory):
+        raise ValueError(
+            "`directory` must not exist: the snapshot is all that will be in it. "
+            f"Received: '{directory}', which exists. Name another, or remove it."
+        )
     files = TfraFiles(str(source))
     step = files.step if step is None else step
     if step is None:
@@ -125,6 +127,28 @@ def import_tfra(
     }
     store.save(str(pathlib.Path(directory) / "0"), json.dumps(metadata))
     return report
+
+
+def _check_tables(tables: Mapping[str, str]) -> None:
+    if not tables:
+        raise ValueError(
+            "`tables` must have at least one table to import. Received: tables={}. "
+            "Name one, as in {'user-parameter': 'users/user'}."
+        )
+    sources: dict[str, str] = {}
+    for name, feature in tables.items():
+        if feature.count("/") != 1 or feature.startswith("/"):
+            raise ValueError(
+                "Each table must get the name of a TableConfig and of a feature, as in "
+                f"'users/user'. Received: '{feature}'."
+            )
+        if feature in sources:
+            raise ValueError(
+                "Each feature must get the rows of one table. Received: "
+                f"'{sources[feature]}' and '{name}' for '{feature}'. Give each a "
+                "feature of its own."
+            )
+        sources[feature] = name
 
 
 def _rows_of(

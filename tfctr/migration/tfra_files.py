@@ -61,7 +61,7 @@ class TfraFiles:
         """Returns the keys `(n,)` of a table, ascending, and their values `(n, dim)`.
 
         Raises:
-            ValueError: If they are of another width, or no int64 and float32.
+            ValueError: If they are of another width, or no integers and floats.
         """
         if name in self._tensors:
             parts = [self._read_tensors(key) for key in self._tensors[name]]
@@ -71,12 +71,14 @@ class TfraFiles:
             if keys.dtype.kind not in "iu" or values.dtype.kind not in "fV":
                 raise ValueError(
                     "Tables of integer keys and of floats can be imported. Received: "
-                    f"table '{name}' of {keys.dtype} keys and {values.dtype} values."
+                    f"table '{name}' of {keys.dtype} keys and {values.dtype} values. "
+                    "Leave it out."
                 )
             if values.shape[1:] != (dim,):
                 raise ValueError(
                     f"Table '{name}' must have rows of dim={dim}. "
-                    f"Received: rows of dim={values.shape[-1]}."
+                    f"Received: rows of dim={values.shape[-1]}. Say the width of the "
+                    "table, --dim."
                 )
         keys = np.concatenate([keys for keys, _ in parts]).astype(np.int64)
         values = np.concatenate([values.astype(np.float32) for _, values in parts])

@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig
 from tfctr import cli
 from tfctr.migration import import_tfra
+from tfctr.migration.tfra import SLOTS
 from tfctr_ops import read_info
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -169,6 +170,11 @@ def test_of_equal_keys_the_last_counts(tmp_path):
         ({"optimizer": "lamb"}, "Received: optimizer='lamb'."),
         ({"optimizer": "adam"}, "Table 'ads' must have one table of the slot 'm'"),
         ({"tables": {"ads": "ads"}}, "as in 'users/user'. Received: 'ads'."),
+        ({"tables": {}}, r"to import. Received: tables={}. Name one, as in"),
+        (
+            {"tables": {"ads": "a/b", "more": "a/b"}},
+            "Received: 'ads' and 'more' for 'a/b'. Give each a feature of its own.",
+        ),
         ({"tables": {"users": "a/b"}}, r"saved: \['ads'\]. Received: 'users'."),
         ({"step": None}, "no `step`. Say --step."),
         ({"dim": 3}, "must have 12 bytes: dim=3 floats .* Received: 8 bytes."),
@@ -187,6 +193,41 @@ def test_what_cannot_be_imported_is_refused_by_name(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         import_tfra(directory=tmp_path / "out", **{**arguments, **changes})
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["directory", "file", "dangling link"])
+def test_nothing_is_written_where_something_is(tmp_path, kind):
+    out = tmp_path / "out"
+    if kind == "directory":
+        out.mkdir()
+        (out / "notes.txt").touch()
+    elif kind == "file":
+        out.touch()
+    else:
+        out.symlink_to(tmp_path / "gone")
+    before = sorted(tmp_path.rglob("*"))
+    message = "out', which exists. Name another, or remove it."
+    # Before the source is looked at.
+    with pytest.raises(ValueError, match=message):
+        import_tfra("nowhere", out, {"ads": "ads/ad"}, 2, "sgd", step=1)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_command_takes_each_table_once(tmp_path, capsys):
+    write_files(tmp_path / "files", "ads", [1], [[1, 1]])
+    command = ["import-tfra", str(tmp_path / "files"), str(tmp_path / "out")]
+    command += ["--table", "ads=a/b", "--table", "ads=c/d"]
+    command += ["--dim", "2", "--optimizer", "sgd", "--step", "1"]
+    assert cli.main(command) == 2
+    assert capsys.readouterr().err == (
+        "tfctr: --table must name each table of TFRA once. Received: "
+        "--table ads=a/b --table ads=c/d. Leave one out.\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_offers_the_optimizers_that_can_be_imported():
+    assert tuple(SLOTS) == cli.TFRA_OPTIMIZERS
 
 
 def test_a_part_of_the_files_is_not_enough(tmp_path):
