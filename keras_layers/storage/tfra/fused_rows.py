@@ -56,20 +56,27 @@ class FusedRows(KeyedRows):
         variable: TFRA's `Variable` of `num_floats + 3` floats per key, empty.
         num_floats: Integer. Weights and slots of a row.
         table: String. Name of the table, for messages.
+        keeps_all: Boolean. Whether rows leave only when they are told to.
         outlives: Boolean. Whether the rows would outlive this process.
     """
 
     def __init__(
-        self, variable: Any, num_floats: int, table: str, outlives: bool
+        self,
+        variable: Any,
+        num_floats: int,
+        table: str,
+        keeps_all: bool,
+        outlives: bool,
     ) -> None:
         self._variable = variable
         self.num_floats = num_floats
         self._table = table
+        self.keeps_all = keeps_all
         # Of itself, TensorFlow keeps the tables for as long as the process lives.
         closing = weakref.finalize(self, _destroy, list(variable.tables), outlives)
         closing.atexit = outlives
 
-    def find(self, keys: DistinctKeys) -> FoundRows:
+    def find(self, keys: DistinctKeys, to_train: bool = False) -> FoundRows:
         words = to_words(keys.ids, keys.features)
         rows, exists = self._variable.lookup(words, return_exists=True)
         rows = tf.ensure_shape(rows, [None, self.num_floats + NUM_COUNTERS])
@@ -123,6 +130,14 @@ class FusedRows(KeyedRows):
         )
         keys = DistinctKeys(rows.ids, rows.features)
         self.upsert(keys, [rows.values], counts, last_steps)
+        if self.keeps_all and int(self.size()) != len(rows.ids):
+            raise ValueError(
+                f"Table '{self._table}' keeps 64 bits of feature and id together, and "
+                f"has room for {int(self.size())} of these rows: the keys of others "
+                f"are the same there. Received: {len(rows.ids)} rows. Use "
+                "TieredStorage, whose keys are exact, or give the features tables of "
+                "their own."
+            )
 
     def clear(self) -> None:
         """Removes all rows."""

@@ -48,9 +48,12 @@ class HybridRows(KeyedRows):
         """The cold tier."""
         return self._cold
 
-    def find(self, keys: DistinctKeys) -> FoundRows:
+    def find(self, keys: DistinctKeys, to_train: bool = False) -> FoundRows:
         found = self._hot.find(keys)
         missing = tf.where(tf.logical_not(found.exists))
+        if to_train:
+            with tf.control_dependencies([self._make_room(tf.shape(missing)[0])]):
+                found = FoundRows(*(tf.identity(column) for column in found))
 
         def find_cold() -> FoundRows:
             places = tf.squeeze(missing, axis=1)
@@ -83,15 +86,13 @@ class HybridRows(KeyedRows):
         last_steps: tf.Tensor,
     ) -> None:
         def put_hot() -> tf.Tensor:
-            made_room = self._make_room(tf.size(keys.ids))
-            with tf.control_dependencies([made_room]):
+            with tf.control_dependencies([self._keep_below_most(tf.size(keys.ids))]):
                 self._hot.upsert(keys, values, counts, last_steps)
             # Rows that are set by hand keep their last update, of before the last copy.
             oldest = tf.reduce_min(tf.cast(last_steps, tf.int64))
             self._copied_at.assign(tf.minimum(self._copied_at, oldest - 1))
-            staying = int(self._capacity * (1.0 - _LEAVES))
-            is_over = self._hot.size() > self._capacity
-            return tf.cond(is_over, lambda: self._demote(staying), _nothing)
+            # Of a batch beyond the capacity, or whose own rows had to make room.
+            return self._make_room(tf.constant(0))
 
         def put_cold() -> tf.Tensor:
             steps, updates = tf.cast(last_steps, tf.int64), tf.cast(counts, tf.int64)
@@ -127,9 +128,8 @@ class HybridRows(KeyedRows):
         copied = self.copy_down(step)
         with tf.control_dependencies([] if copied is None else [copied]):
             removed = self._cold.expire()
-        with tf.control_dependencies([removed]):
-            self.forget_hot()
-        return removed
+        # Which of them were hot, the cold tier does not tell.
+        return tf.cond(removed > 0, lambda: self._forgotten(removed), lambda: removed)
 
     def size(self) -> tf.Tensor:
         self.copy_down()
@@ -154,7 +154,20 @@ class HybridRows(KeyedRows):
         # How many rows are hot, and how many have left the hot tier so far.
         return {"hot_rows": int(self._hot.size()), "demoted_rows": int(self._demoted)}
 
+    def _forgotten(self, removed: tf.Tensor) -> tf.Tensor:
+        self.forget_hot()
+        return removed
+
     def _make_room(self, num_rows: tf.Tensor) -> tf.Tensor:
+        """Demotes rows if so many more would be above the capacity."""
+        staying = tf.minimum(
+            int(self._capacity * (1.0 - _LEAVES)),
+            tf.maximum(self._capacity - num_rows, 0),
+        )
+        is_over = self._hot.size() + tf.cast(num_rows, tf.int64) > self._capacity
+        return tf.cond(is_over, lambda: self._demote(staying), _nothing)
+
+    def _keep_below_most(self, num_rows: tf.Tensor) -> tf.Tensor:
         """Demotes rows of a hot tier that would lose some of those that come."""
         if self._most is None:
             return _nothing()
@@ -167,7 +180,8 @@ class HybridRows(KeyedRows):
         rows = self._hot.export()
         # Of rows with the same last update, those with fewer in all.
         ages = rows.last_steps * 2**32 + rows.counts
-        leaving = _at(rows, tf.argsort(ages)[: tf.size(ages) - num_staying])
+        num_leaving = tf.maximum(tf.size(ages) - num_staying, 0)
+        leaving = _at(rows, tf.argsort(ages)[:num_leaving])
         self._demoted.assign_add(tf.size(leaving.ids, out_type=tf.int64))
         return self._move_down(leaving)
 

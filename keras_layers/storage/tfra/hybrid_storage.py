@@ -21,6 +21,9 @@ from keras_layers.storage.tfra.trained_rows import TrainedRows
 from keras_layers.storage.tiered_storage import TieredStorage
 from keras_layers.table_config import TableConfig
 
+# For how many rows a hot tier on the CPU makes room at first.
+_FIRST_ROWS = 2**20
+
 
 @keras.saving.register_keras_serializable(package="tfctr")
 class HybridStorage(Storage):
@@ -144,7 +147,7 @@ class HybridStorage(Storage):
         if self._hot is not None:
             return self._hot
         if not tf.config.list_logical_devices("GPU"):
-            return TfraStorage(init_size=self._capacity)
+            return TfraStorage(init_size=min(self._capacity, _FIRST_ROWS))
         capacity = math.ceil(self._capacity / HKV_FILLED)
         hbm = 4 * (num_floats(config) + NUM_COUNTERS) * capacity
         return TfraStorage("hkv", capacity=capacity, hbm=hbm)

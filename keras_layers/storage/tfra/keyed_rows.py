@@ -58,8 +58,13 @@ class KeyedRows(abc.ABC):
     keeps_all: bool = False
 
     @abc.abstractmethod
-    def find(self, keys: DistinctKeys) -> FoundRows:
+    def find(self, keys: DistinctKeys, to_train: bool = False) -> FoundRows:
         """Finds rows.
+
+        Args:
+            keys: `DistinctKeys`.
+            to_train: Boolean. Whether an update follows, for which room is made now:
+                if there is none, nothing has moved yet.
 
         Raises:
             tf.errors.InvalidArgumentError: If the row of another key is in the way.

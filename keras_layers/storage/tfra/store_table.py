@@ -319,9 +319,15 @@ class StoreTable(LookupInterface):
             prefix = _prefix(dirpath, dirpath_env, file_name or self._name)
             prefixes = tf.reshape(prefix, [1])
             if load_entire_dir:
-                pattern = tf.strings.regex_replace(prefix, "_mht_[^/]*$", "_mht_*of*")
+                # The name may have characters that a pattern takes for others.
+                pattern = tf.strings.regex_replace(prefix, r"([\[\]*?\\])", r"\\\1")
+                pattern = tf.strings.regex_replace(pattern, "_mht_[^/]*$", "_mht_*of*")
                 files = tf.io.matching_files(tf.strings.join([pattern, "-keys"]))
                 prefixes = tf.strings.regex_replace(files, "-keys$", "")
+                # Without any, the file of the table itself is missing, and says so.
+                prefixes = tf.cond(
+                    tf.size(prefixes) > 0, lambda: prefixes, lambda: [prefix]
+                )
             return self._ops.tfctr_embedding_store_read_row_files(
                 self.resource_handle,
                 prefixes,

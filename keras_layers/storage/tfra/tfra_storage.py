@@ -99,7 +99,8 @@ class TfraStorage(Storage):
                 f"Received: init_size={init_size}, creator={creator!r}."
             )
         is_sized = capacity is not None and capacity > 0 and hbm is not None
-        if is_sized != (creator == "hkv") or (capacity or hbm) and not is_sized:
+        is_told = capacity is not None or hbm is not None
+        if is_sized != (creator == "hkv") or is_told != is_sized:
             raise ValueError(
                 "`capacity`, a positive number of rows, and `hbm`, their bytes of GPU "
                 "memory, go with creator='hkv', which needs both: rows beyond leave. "
@@ -157,7 +158,10 @@ class TfraStorage(Storage):
             variable = self._make_variable(config)
             # A server would keep the rows of a table that is gone.
             outlives = self._creator == "redis"
-            return FusedRows(variable, num_floats(config), config.name, outlives)
+            keeps_all = self._creator != "hkv"
+            return FusedRows(
+                variable, num_floats(config), config.name, keeps_all, outlives
+            )
 
     @property
     def device(self) -> str:

@@ -86,6 +86,9 @@ class TfraTable(Table):
             found = self._rows.find_or_make(keys)
             self._open.assign_add(1)
             versions = (self._version.read_value(), self._imports.read_value())
+        with tf.control_dependencies([found.values]):
+            # An update must not count before the rows are there.
+            report = tf.identity(report)
         ticket = Ticket(report, ids, features, keys, found, places, *versions)
         weights = found.values[:, : self._config.dim]
         return _gather(weights, places, features), ticket
@@ -105,9 +108,10 @@ class TfraTable(Table):
         # Before the ledger speaks: its error would leave the rest undone.
         dropped = tf.cond(is_valid & ~is_good, self._drop_step, _nothing)
         with tf.control_dependencies([dropped]):
+            is_last = tf.equal(self._open.assign_sub(1, read_value=True), 0)
+        with tf.control_dependencies([is_last]):
             step = self._ledger.report(ticket.report, is_good, rate)
         with tf.control_dependencies([step]):
-            is_last = tf.equal(self._open.assign_sub(1, read_value=True), 0)
             counts = is_valid & ~self._drops_step
             is_alone = is_last & self._pending.is_empty()
             is_fresh = tf.equal(ticket.version, self._version)
@@ -227,6 +231,7 @@ class TfraTable(Table):
     def flush(self) -> tf.Tensor:
         """Moves rows by what lookups have reported, if that has not been done."""
         self._drops_step.assign(False)
+        self._ledger.check_step(-1)  # Whose open step ends as well.
         return tf.cond(self._pending.is_empty(), _nothing, self._apply_pending)
 
     def _move_by_pending(self) -> tf.Tensor:

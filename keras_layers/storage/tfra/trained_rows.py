@@ -70,7 +70,7 @@ class TrainedRows:
 
     def find_or_make(self, keys: DistinctKeys) -> FoundRows:
         """Finds rows, and makes those that do not exist, without inserting them."""
-        found = self._rows.find(keys)
+        found = self._rows.find(keys, to_train=True)
         new = tf.where(tf.logical_not(found.exists))
         place = tf.squeeze(new, axis=1)
         seeds = tf.gather(self._seeds, tf.gather(keys.features, place))
@@ -177,9 +177,11 @@ class TrainedRows:
         last_steps: tf.Tensor,
         exists: tf.Tensor,
     ) -> None:
-        self._rows.upsert(keys, values, counts, last_steps)
         new = tf.math.count_nonzero(tf.logical_not(exists))
-        self._balance.assign_add(new)
+        # First: they are there even if making room for them fails.
+        balance = self._balance.assign_add(new, read_value=True)
+        with tf.control_dependencies([balance]):
+            self._rows.upsert(keys, values, counts, last_steps)
 
 
 def _signed(words: Sequence[int]) -> tf.Tensor:

@@ -32,7 +32,7 @@ def test_system_that_did_not_get_to_the_large_tables_has_no_ratio():
     assert scale.growth_pairs(scale.samples_by_case(measured)) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_small_run_gives_the_promised_json():
     result = scale.run(SMALL, LARGE, Turns(rounds=2, steps=2), wait_seconds=0.0)
     result = json.loads(json.dumps(result))

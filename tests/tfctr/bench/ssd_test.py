@@ -67,7 +67,7 @@ def test_a_row_says_what_a_step_read():
     assert peer == {"system": "rocksdb", "kind": "read", "ms": 5.0, "steps": 1}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_small_run_gives_the_promised_json(tmp_path):
     turns = Turns(rounds=2, steps=2, untimed=1)
     result = ssd.run(READS, STEPS, turns, turns, str(tmp_path), wait_seconds=0.0)

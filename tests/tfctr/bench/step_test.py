@@ -40,8 +40,8 @@ def test_unknown_system_is_refused():
 
 @pytest.mark.slow
 def test_small_run_gives_the_promised_json():
-    ours = {"tfctr", "tfctr_tfra", "tfctr_hybrid"}
-    names = (*sorted(ours), "tf_variable", "keras", "tfra", "fbgemm")
+    own_systems = {"tfctr", "tfctr_tfra", "tfctr_hybrid"}
+    names = (*sorted(own_systems), "tf_variable", "keras", "tfra", "fbgemm")
     result = step.run(SMALL, names, Turns(rounds=2, steps=2), wait_seconds=0.0)
     result = json.loads(json.dumps(result))
     rows = {(row["system"], row["optimizer"]): row for row in result["rows"]}
@@ -58,7 +58,7 @@ def test_small_run_gives_the_promised_json():
     assert ratios["tfctr_adam/keras_adam"] == pytest.approx(ours / keras)
     assert set(result["intervals"]) == set(ratios)
     # The tables held every id before the first timed step.
-    for system in ours - absent:
+    for system in own_systems - absent:
         assert result["facts"][system]["rows"] == {
             f"W/{optimizer}": 150 for optimizer in step.OPTIMIZERS[system]
         }

@@ -254,7 +254,9 @@ def saved(run_ranks, tmp_path_factory, alone):
 
 @pytest.mark.slow
 @pytest.mark.multiprocess
-@pytest.mark.parametrize("ranks", [1, 2, pytest.param(3, marks=pytest.mark.soak), 4])
+@pytest.mark.parametrize(
+    "ranks", [1, 2, *(pytest.param(n, marks=pytest.mark.soak) for n in (3, 4))]
+)
 def test_any_number_of_ranks_resumes_any_other(run_ranks, saved, alone, ranks):
     if ranks == 1:
         found = [resume_all(saved)]

@@ -101,11 +101,10 @@ def alone():
 
 
 EXACT = ("sharded", "replicated")
-# Ranks, and optimizers: the rest of four ranks takes long.
+# Ranks, and optimizers: four ranks take long.
 JOBS = [
     (2, list(OPTIMIZERS)),
-    (4, ["adam"]),
-    pytest.param((4, ["sgd", "adagrad"]), marks=pytest.mark.soak),
+    pytest.param((4, list(OPTIMIZERS)), marks=pytest.mark.soak),
 ]
 
 
@@ -156,6 +155,7 @@ def test_replicas_are_equal_to_the_bit(found, job):
         assert all(rows == first for rows in others)
 
 
+@pytest.mark.soak
 @pytest.mark.multiprocess
 def test_half_of_the_bits_do_nearly(run_ranks, alone):
     expected = alone["adagrad"]["losses"]

@@ -343,6 +343,7 @@ def test_a_training_goes_on_between_two_merges(found, merge):
         assert states["resumed"] == states["whole"]
 
 
+@pytest.mark.soak
 @pytest.mark.multiprocess
 def test_a_shared_denominator_keeps_three_workers_together(run_ranks):
     options = {**TOY, "x": [0.5] * 3}

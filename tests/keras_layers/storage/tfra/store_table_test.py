@@ -193,6 +193,24 @@ def test_the_shards_of_a_variable_are_loaded_into_one_table(tmp_path):
     assert sorted(rows_of(table)) == [1, 2]
 
 
+def test_a_name_is_no_pattern(tmp_path):
+    table = make_table(FLOATS, name="x[1]*_mht_1of1")
+    table.insert(tf.constant([7], tf.int64), tf.ones([1, 3]))
+    table.save_to_file_system(str(tmp_path))
+    table.clear()
+    table.load_from_file_system(str(tmp_path), load_entire_dir=True)
+    assert sorted(rows_of(table)) == [7]
+
+
+def test_files_that_are_not_there_leave_the_rows(tmp_path):
+    table = make_table(FLOATS)
+    table.insert(tf.constant([7], tf.int64), tf.ones([1, 3]))
+    for entire in (False, True):
+        with pytest.raises(tf.errors.OpError, match=f"{tmp_path}/ads.*-keys"):
+            table.load_from_file_system(str(tmp_path), load_entire_dir=entire)
+        assert sorted(rows_of(table)) == [7]
+
+
 def test_a_scratch_directory_lives_as_long_as_its_table(tmp_path):
     creator = TieredTableCreator(ram="1MB", ssd=tmp_path)
     table, slot = (make_table(FLOATS, creator, name) for name in ("ads", "ads_m"))

@@ -444,3 +444,30 @@ def test_rows_are_found_by_their_distinct_keys(open_table):
     assert rows.export().ids.numpy().tolist() == [6]
     rows.clear()
     assert rows.size() == 0
+
+
+def test_a_snapshot_whose_keys_meet_is_refused(open_table):
+    table = open_table()
+    ids = tf.constant([5, 0], tf.int64)
+    twin = to_ids(to_words(ids[:1], tf.constant([0])), tf.constant([1]))
+    saved = open_table(TieredStorage())
+    step(saved, tf.concat([ids[:1], twin], 0), tf.constant([0, 1]))
+    message = (
+        "room for 1 of these rows: the keys of others are the same there. Received: 2"
+    )
+    with pytest.raises(ValueError, match=message):
+        table.restore_rows(saved.save_rows(), 1)
+
+
+def test_a_probe_amid_a_step_ends_it(pair):
+    # A bad gradient, a look at the table, then a good gradient of the same step.
+    counts = []
+    for table in pair(bad_gradients="skip"):
+        ids, features = tf.constant([1], tf.int64), tf.constant([0])
+        tickets = [table.lookup(ids, features, ANY_STEP)[1] for _ in range(2)]
+        table.update(tickets[0], tf.fill([1, DIM], np.nan), 0.5)
+        table.size()
+        table.update(tickets[1], tf.ones([1, DIM]), 0.5)
+        stats = table.stats()
+        counts.append((stats["step"], stats["skipped_updates"], stats["known_rows"]))
+    assert counts[0] == counts[1] == (1, 1, 1)
