@@ -1,6 +1,7 @@
 """`TfraStorage`: rows in the tables of TensorFlow Recommenders Addons."""
 
 import math
+import os
 import re
 import uuid
 from collections.abc import Mapping, Sequence
@@ -153,6 +154,7 @@ class TfraStorage(Storage):
         """Makes an empty table of rows alone; see `open`."""
         import_tfra()
         self._check_devices()
+        self._check_init_size(config)
         # Counters lie on the CPU, and the tables where they were asked.
         with tf.init_scope(), tf.device("/CPU:0"):
             variable = self._make_variable(config)
@@ -240,6 +242,17 @@ class TfraStorage(Storage):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TfraStorage":
         return cls(**config)
+
+    def _check_init_size(self, config: TableConfig) -> None:
+        """TFRA asks for the memory at once, and the process ends if there is none."""
+        needed = self._init_size * self.row_bytes(config)
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > there:
+            raise ValueError(
+                f"Table '{config.name}' expects the memory of {self._init_size} rows "
+                f"at once, {needed} bytes; this machine has {there}. Received: "
+                f"init_size={self._init_size}. Make it smaller: tables grow."
+            )
 
     def _check_devices(self) -> None:
         there = [device.name for device in tf.config.list_logical_devices()]

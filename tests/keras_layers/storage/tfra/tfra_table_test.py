@@ -381,6 +381,11 @@ def test_a_table_that_is_gone_leaves_nothing(open_table, redis_storage):
                 part.size()
 
 
+def test_a_first_size_beyond_the_memory_is_refused(open_table, tfra_storage):
+    with pytest.raises(ValueError, match="memory of 1000000000000 rows at once"):
+        open_table(tfra_storage(init_size=10**12))
+
+
 def test_admission_is_refused(open_table):
     with pytest.raises(ValueError, match="TfraStorage has no admission.*Count"):
         open_table(admission=CountAdmission(2))
