@@ -64,8 +64,8 @@ class TfraTable(Table):
         self._pending = PendingUpdate(config.dim)
         # A function, since all that looks at rows calls it: one graph is enough.
         self._apply_pending = tf.function(self._move_by_pending, autograph=False)
-        # Lookups that have not reported. Too many after one was dropped: then updates
-        # wait for whoever looks at the rows next, which makes no difference.
+        # Lookups that have not reported. Too many after one was dropped: then an update
+        # waits for whoever looks at the rows next, which makes no difference.
         self._open = _counter()
         self._version, self._imports = _counter(), _counter()
         self._drops_step = tf.Variable(False, trainable=False)
@@ -235,6 +235,7 @@ class TfraTable(Table):
         return tf.cond(self._pending.is_empty(), _nothing, self._apply_pending)
 
     def _move_by_pending(self) -> tf.Tensor:
+        self._open.assign(0)  # What has not reported by now is of no step.
         held = self._pending.take()
         keys, places = self._distinct(held.ids, held.features)
         found = self._rows.find_or_make(keys)

@@ -102,6 +102,20 @@ def test_a_step_makes_one_find_and_one_insert(open_table):
     assert kinds.count("TFRA>CuckooHashTableInsert") == 0
 
 
+def test_a_dropped_lookup_costs_the_next_step_alone(open_table):
+    table = open_table()
+    counts = {name: tf.Variable(0) for name in ("lookup", "upsert")}
+    count_calls(table, counts)
+    table.lookup(*keys(), ANY_STEP)
+    finds = []
+    for number in range(1, 5):
+        before = int(counts["lookup"])
+        assert int(step(table, *keys(number))) == number
+        finds.append(int(counts["lookup"]) - before)
+    # The first waits for the second, which finds its rows once more.
+    assert finds == [1, 2, 1, 1]
+
+
 @pytest.mark.parametrize("n", [1, 50])
 @pytest.mark.parametrize(
     "value, is_good",
