@@ -147,7 +147,8 @@ class HybridRows(KeyedRows):
         rows = self._hot.export()
         newer = tf.where(rows.last_steps > self._copied_at)[:, 0]
         copied = self._put(_at(rows, newer), step)
-        self._copied_at.assign(tf.maximum(self._copied_at, _last_step(rows)))
+        with tf.control_dependencies([] if copied is None else [copied]):
+            self._copied_at.assign(tf.maximum(self._copied_at, _last_step(rows)))
         return copied
 
     def stats(self) -> dict[str, int]:
