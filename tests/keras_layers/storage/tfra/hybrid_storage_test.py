@@ -168,9 +168,10 @@ def test_prefetch_brings_cold_rows_into_memory(open_table, tmp_path):
     before = table.stats()["rows_read"]
     table.prefetch(ids[:1000], FEATURE)
     after = table.stats()["rows_read"]
-    assert after > before
+    assert after > before + 500
     table.lookup(ids[:1000], FEATURE, ANY_STEP)
-    assert table.stats()["rows_read"] == after
+    # One that was brought up early may have made room for a later one.
+    assert table.stats()["rows_read"] < after + 10
 
 
 def test_a_capacity_must_be_one(hybrid_storage):
