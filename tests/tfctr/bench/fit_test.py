@@ -14,7 +14,7 @@ def test_unknown_system_is_refused():
         fit.run(names=("tfctr", "torch"))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_small_run_gives_the_promised_json():
     turns = Turns(rounds=2, steps=1, untimed=0)
     names = ("tfctr", "torch_fbgemm")

@@ -47,7 +47,7 @@ def test_without_horovod_it_says_how_to_get_it(monkeypatch):
         horovod.run()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.multiprocess
 def test_a_small_run_ends_with_every_case(run_ranks):
     small = Workload(num_fields=3, rows_per_field=500, batch_size=64)
@@ -69,7 +69,7 @@ def test_a_small_run_ends_with_every_case(run_ranks):
     assert "sharded_over_all_gather/bytes/2_ranks" in horovod.table(result)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_job_that_fails_is_quoted(run_ranks, monkeypatch, tmp_path):
     failing = tmp_path / "horovodrun"
     failing.write_text("#!/bin/sh\necho no such host\nexit 3\n")

@@ -73,7 +73,7 @@ def test_bytes_of_a_key_stand_beside_the_forecast():
     }
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_small_run_gives_the_promised_json(tmp_path):
     result = snapshot.run(SMALL, 20_000, 2, str(tmp_path), wait_seconds=0.0)
     result = json.loads(json.dumps(result))
