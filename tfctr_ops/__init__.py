@@ -3,6 +3,7 @@
 from tfctr_ops.embedding_store import EmbeddingStore, Rows
 from tfctr_ops.key_routes import KeyRoutes, SentKeys, read_key_messages, route_keys
 from tfctr_ops.row_initializer import RowInitializer
+from tfctr_ops.sample_counts import sample_counts
 from tfctr_ops.snapshot import (
     SnapshotFile,
     SnapshotInfo,
@@ -31,4 +32,5 @@ __all__ = [
     "read_info",
     "read_key_messages",
     "route_keys",
+    "sample_counts",
 ]
