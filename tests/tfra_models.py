@@ -12,6 +12,7 @@ import pathlib
 import runpy
 import subprocess
 import sys
+import time
 
 import numpy as np
 
@@ -62,6 +63,7 @@ class Model:
             {
                 "legacy_adam": tf_keras.optimizers.legacy.Adam,
                 "legacy_adagrad": tf_keras.optimizers.legacy.Adagrad,
+                "legacy_ftrl": tf_keras.optimizers.legacy.Ftrl,
                 "adam": tf_keras.optimizers.Adam,
             }[optimizer](0.05)
         )
@@ -154,6 +156,30 @@ def compare(directory, optimizer, saver, names):
         copy.checkpoint.restore(path)
         result[kind] |= {"restored": copy.rows(), "resumed": copy.fit()}
     return result
+
+
+def restrict_by_age(directory):
+    """Trains on our tables, and keeps the rows that a policy takes for the newest."""
+    from tensorflow_recommenders_addons import dynamic_embedding as de
+
+    tiers = {"ram": "16KB", "ssd": f"{directory}/ssd"}
+    options = ("legacy_adam", ["user"], de.TimestampRestrictPolicy)
+    model = Model(creator("tiered", saver=False, tiers=tiers), *options)
+    result = {"began": int(time.time())}
+    model.fit()
+    result |= {"ended": int(time.time()), "trained": model.rows()}
+    [layer] = model.layers
+    [stamps] = status(layer)
+    # Of rows of one second, TFRA removes any.
+    ids, _ = stamps.export()
+    stamps.upsert(ids, 2**30 + newness(ids)[:, None])
+    layer.params.restrict(20)
+    return {**result, "restricted": model.rows()}
+
+
+def newness(ids):
+    """A number of each id, in no order of theirs."""
+    return np.asarray(ids, np.int32) * 7919 % 10007
 
 
 def save_and_load(model, path, result):

@@ -77,8 +77,8 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         metavar="NAME=TABLE/FEATURE",
         dest="tables",
-        help="a table of TFRA, and the names of its TableConfig and its feature; may "
-        "be repeated",
+        help="a table of TFRA, and the names of its TableConfig and its feature, or "
+        "FEATURE/COLUMN of a per_column one; may be repeated",
     )
     tfra.add_argument("--dim", type=int, required=True, help="width of the tables")
     tfra.add_argument(

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,10 @@ SLOTS = {
     "adam": {"m": 0.0, "v": 0.0},
     "ftrl": {"accumulator": 0.1, "linear": 0.0},
 }
+
+# What rows are saved under: `table/namespace`, or `table/namespace/column`. The
+# namespace of a layer's only feature may be empty: `table/` and `table/column`.
+_FEATURE = re.compile(r"[^/]+/([^/]*|[^/]+/\d+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +67,8 @@ def import_tfra(
         directory: Path, which must not exist.
         tables: Dict from TFRA's names of tables, such as `"user-parameter"` of a layer
             `"user"`, to `"table/feature"`: the names of a `TableConfig` and of a
-            feature, or its namespace. Each is given once.
+            feature, or its namespace. For a `per_column` feature `"table/feature/0"`,
+            which is one column of it. Each is given once.
         dim: Integer. Width of the tables.
         optimizer: String. `"sgd"`, `"adagrad"`, `"adam"` or `"ftrl"`: which slots come
             along.
@@ -137,10 +143,11 @@ def _check_tables(tables: Mapping[str, str]) -> None:
         )
     sources: dict[str, str] = {}
     for name, feature in tables.items():
-        if feature.count("/") != 1 or feature.startswith("/"):
+        if not _FEATURE.fullmatch(feature):
             raise ValueError(
                 "Each table must get the name of a TableConfig and of a feature, as in "
-                f"'users/user'. Received: '{feature}'."
+                "'users/user', and of a column if each is a feature of its own, as in "
+                f"'users/user/0'. Received: '{feature}'."
             )
         if feature in sources:
             raise ValueError(

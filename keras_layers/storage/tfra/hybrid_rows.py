@@ -6,7 +6,12 @@ import tensorflow as tf
 
 from keras_layers.expiry import Expiry
 from keras_layers.storage.tfra.fused_rows import NUM_COUNTERS, FusedRows
-from keras_layers.storage.tfra.keyed_rows import DistinctKeys, FoundRows, KeyedRows
+from keras_layers.storage.tfra.keyed_rows import (
+    DistinctKeys,
+    FoundRows,
+    KeyedRows,
+    nothing,
+)
 from tfctr_ops import EmbeddingStore, Rows
 
 # When the hot tier is over its capacity, this share of it leaves at once: choosing who
@@ -28,8 +33,6 @@ class HybridRows(KeyedRows):
         most: Integer. How many it may ever have, at least `capacity`: beyond, it would
             lose some. `None` means no limit.
     """
-
-    keeps_all = True
 
     def __init__(
         self, hot: FusedRows, cold: EmbeddingStore, capacity: int, most: int | None
@@ -131,10 +134,6 @@ class HybridRows(KeyedRows):
         # Which of them were hot, the cold tier does not tell.
         return tf.cond(removed > 0, lambda: self._forgotten(removed), lambda: removed)
 
-    def size(self) -> tf.Tensor:
-        self.copy_down()
-        return tf.constant(self._cold.stats()["known_rows"], tf.int64)
-
     def copy_down(self, step: tf.Tensor | int = 0) -> tf.Operation | None:
         """Brings the cold tier up to date; the hot rows stay where they are.
 
@@ -166,15 +165,15 @@ class HybridRows(KeyedRows):
             tf.maximum(self._capacity - num_rows, 0),
         )
         is_over = self._hot.size() + tf.cast(num_rows, tf.int64) > self._capacity
-        return tf.cond(is_over, lambda: self._demote(staying), _nothing)
+        return tf.cond(is_over, lambda: self._demote(staying), nothing)
 
     def _keep_below_most(self, num_rows: tf.Tensor) -> tf.Tensor:
         """Demotes rows of a hot tier that would lose some of those that come."""
         if self._most is None:
-            return _nothing()
+            return nothing()
         staying = tf.maximum(self._most - num_rows, 0)
         is_over = self._hot.size() > tf.cast(staying, tf.int64)
-        return tf.cond(is_over, lambda: self._demote(staying), _nothing)
+        return tf.cond(is_over, lambda: self._demote(staying), nothing)
 
     def _demote(self, num_staying: tf.Tensor | int) -> tf.Tensor:
         """Moves the rows whose last update is the longest ago to the cold tier."""
@@ -205,7 +204,3 @@ def _at(rows: Rows, places: tf.Tensor) -> Rows:
 def _last_step(rows: Rows) -> tf.Tensor:
     """Returns the last update of all rows; 0 if there are none."""
     return tf.reduce_max(tf.pad(rows.last_steps, [[1, 0]]))
-
-
-def _nothing() -> tf.Tensor:
-    return tf.constant(True)

@@ -49,13 +49,16 @@ def find_distinct(
     return DistinctKeys(sent.ids, sent.features), routes.places
 
 
+def nothing() -> tf.Tensor:
+    """Does nothing, as a branch of `tf.cond`."""
+    return tf.constant(True)
+
+
 class KeyedRows(abc.ABC):
     """Whole rows by distinct keys. A row exists once it was put there."""
 
     # Weights and slots of a row.
     num_floats: int
-    # Whether rows leave only when they are told to.
-    keeps_all: bool = False
 
     @abc.abstractmethod
     def find(self, keys: DistinctKeys, to_train: bool = False) -> FoundRows:
@@ -112,10 +115,6 @@ class KeyedRows(abc.ABC):
     @abc.abstractmethod
     def replace(self, rows: Rows, step: int) -> None:
         """Replaces all rows by those after `step` updates."""
-
-    @abc.abstractmethod
-    def size(self) -> tf.Tensor:
-        """Returns how many rows there are, an int64 scalar."""
 
     @abc.abstractmethod
     def stats(self) -> dict[str, int]:

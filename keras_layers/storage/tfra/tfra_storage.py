@@ -147,7 +147,13 @@ class TfraStorage(Storage):
         refuse_admission("TfraStorage", config)
         rows = self.open_rows(config)
         with tf.init_scope(), tf.device("/CPU:0"):
-            trained = TrainedRows(config, feature_seeds, rows, self.device)
+            trained = TrainedRows(
+                config,
+                feature_seeds,
+                rows,
+                self.device,
+                None if rows.keeps_all else rows.size,
+            )
             return TfraTable(config, trained, self.row_bytes(config))
 
     def open_rows(self, config: TableConfig) -> FusedRows:

@@ -7,7 +7,12 @@ import numpy as np
 import tensorflow as tf
 
 from keras_layers.storage.storage import Counts, KeyPairs, SavedTable, Table, Vectors
-from keras_layers.storage.tfra.keyed_rows import DistinctKeys, FoundRows, find_distinct
+from keras_layers.storage.tfra.keyed_rows import (
+    DistinctKeys,
+    FoundRows,
+    find_distinct,
+    nothing,
+)
 from keras_layers.storage.tfra.pending_update import Gathered, PendingUpdate
 from keras_layers.storage.tfra.step_ledger import StepLedger, are_good
 from keras_layers.storage.tfra.trained_rows import TrainedRows
@@ -106,7 +111,7 @@ class TfraTable(Table):
         is_good = are_good(gradients) & (True if is_good is None else is_good)
         is_valid = tf.equal(ticket.imports, self._imports)
         # Before the ledger speaks: its error would leave the rest undone.
-        dropped = tf.cond(is_valid & ~is_good, self._drop_step, _nothing)
+        dropped = tf.cond(is_valid & ~is_good, self._drop_step, nothing)
         with tf.control_dependencies([dropped]):
             is_last = tf.equal(self._open.assign_sub(1, read_value=True), 0)
         with tf.control_dependencies([is_last]):
@@ -125,9 +130,9 @@ class TfraTable(Table):
             times = tf.size(ticket.ids) // tf.maximum(tf.size(ticket.features), 1)
             features = tf.tile(ticket.features, [times])
             report = Gathered(ticket.ids, features, gradients, step, rate)
-            added = tf.cond(counts, lambda: self._pending.add(report), _nothing)
+            added = tf.cond(counts, lambda: self._pending.add(report), nothing)
             with tf.control_dependencies([added]):
-                return tf.cond(is_last, self.flush, _nothing)
+                return tf.cond(is_last, self.flush, nothing)
 
         done = tf.cond(counts & is_alone & is_fresh, move, gather)
         with tf.control_dependencies([done]):
@@ -232,7 +237,7 @@ class TfraTable(Table):
         """Moves rows by what lookups have reported, if that has not been done."""
         self._drops_step.assign(False)
         self._ledger.check_step(-1)  # Whose open step ends as well.
-        return tf.cond(self._pending.is_empty(), _nothing, self._apply_pending)
+        return tf.cond(self._pending.is_empty(), nothing, self._apply_pending)
 
     def _move_by_pending(self) -> tf.Tensor:
         self._open.assign(0)  # What has not reported by now is of no step.
@@ -293,7 +298,3 @@ def _gather(weights: tf.Tensor, places: tf.Tensor, features: tf.Tensor) -> tf.Te
 
 def _counter() -> tf.Variable:
     return tf.Variable(0, trainable=False, dtype=tf.int64)
-
-
-def _nothing() -> tf.Tensor:
-    return tf.constant(True)

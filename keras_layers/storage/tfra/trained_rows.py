@@ -1,7 +1,7 @@
 """`TrainedRows`: fused rows, and what training does to them."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import tensorflow as tf
@@ -25,6 +25,8 @@ class TrainedRows:
         feature_seeds: Integers of 64 bits, one per feature.
         rows: `KeyedRows`, empty.
         device: String. Where rows are computed.
+        count_rows: Asks how many rows there are, an int64 scalar, of rows that also
+            leave by themselves. `None` means that these never do.
     """
 
     def __init__(
@@ -33,10 +35,12 @@ class TrainedRows:
         feature_seeds: Sequence[int],
         rows: KeyedRows,
         device: str,
+        count_rows: Callable[[], tf.Tensor] | None = None,
     ) -> None:
         self._config = config
         self._rows = rows
         self._device = device
+        self._count_rows = count_rows
         self._rule = config.sparse_optimizer()
         self._law = config.row_initializer()
         self._per_row = self._rule.bias_correction == "row"
@@ -53,8 +57,7 @@ class TrainedRows:
         )
         # A variable, and no constant of graphs: a restored snapshot brings its own.
         self._seeds = tf.Variable(_signed(feature_seeds), trainable=False)
-        # Rows that came, less those that were removed: more than there are if the
-        # table lets rows go by itself.
+        # Rows that came, less those that were removed.
         self._balance = tf.Variable(0, trainable=False, dtype=tf.int64)
         self._expired = tf.Variable(0, trainable=False, dtype=tf.int64)
 
@@ -156,7 +159,7 @@ class TrainedRows:
 
     def size(self) -> int:
         """Returns how many rows there are."""
-        return int(self._balance if self._rows.keeps_all else self._rows.size())
+        return int(self._balance if self._count_rows is None else self._count_rows())
 
     def stats(self) -> dict[str, int]:
         """Returns counts of rows, under the names of `EmbeddingStore.stats`."""
@@ -164,6 +167,7 @@ class TrainedRows:
         return {
             "rows": size,
             "known_rows": size,
+            # Those that left by themselves.
             "evicted_rows": int(self._balance) - size,
             "expired_rows": int(self._expired),
             **self._rows.stats(),

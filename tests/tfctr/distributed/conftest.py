@@ -1,11 +1,13 @@
-"""Two hosts on this machine: network namespaces, joined by a cable, with sshd in each.
+"""What tests of ranks share: a job of two ranks, and two hosts on this machine.
 
-Everything lives in namespaces that have no names and hang on one process each, which
-ends with the test, even if that is killed. Then the kernel removes the rest: processes,
-network, mounts. Nothing of the machine's own network, mounts and ssh is touched.
+The hosts are network namespaces, joined by a cable, with sshd in each. Everything lives
+in namespaces that have no names and hang on one process each, which ends with the test,
+even if that is killed. Then the kernel removes the rest: processes, network, mounts.
+Nothing of the machine's own network, mounts and ssh is touched.
 """
 
 import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -61,6 +63,34 @@ Host *
 _SSH = """#!/bin/sh
 exec {ssh} -F {folder}/ssh_config "$@"
 """
+
+# Of one job of two ranks: to start one takes longer than what they ask of it.
+TABLE_FILES = ("tables_test.py", "saved_tables_test.py")
+
+
+def scenarios_of_tables(directory):
+    """What `scenarios` of each of the files finds on a rank."""
+    found = {}
+    for name in TABLE_FILES:
+        path = pathlib.Path(__file__).with_name(name)
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found[name] = module.scenarios(directory)
+    return found
+
+
+@pytest.fixture(scope="package")
+def tables_directory(tmp_path_factory):
+    """Where the job leaves its files."""
+    return tmp_path_factory.mktemp("tables")
+
+
+@pytest.fixture(scope="package")
+def tables_of_ranks(run_ranks, tables_directory):
+    """Returns what `scenarios` of a test file has found on each of two ranks."""
+    found = run_ranks(2, __file__, "scenarios_of_tables", str(tables_directory))
+    return lambda file: [of_rank[pathlib.Path(file).name] for of_rank in found]
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """What else a layer does with tables over two ranks, beside what one process does."""
 
-import os
-import types
 import warnings
 
 import keras
@@ -17,9 +15,7 @@ from keras_layers import (
     TableConfig,
     TieredStorage,
 )
-from keras_layers.storage.storage import SavedTable
-from tfctr.distributed import ReplicatedStorage, ShardedStorage, engine, save_model
-from tfctr.distributed.sharded_storage import ShardedTable
+from tfctr.distributed import ReplicatedStorage, ShardedStorage, engine
 
 IDS = np.arange(40)
 
@@ -124,7 +120,7 @@ def tables_of_one_width(storage=ShardedStorage):
 
 
 def half_wires_of_one_width():
-    """Gradients of very different size, one of them bad, in half of the bits."""
+    """Gradients of very different size, some of them bad, in half of the bits."""
     return [
         *two_sizes(ShardedStorage(wire_dtype="float16")),
         *two_sizes(ShardedStorage(wire_dtype="bfloat16")),
@@ -132,24 +128,29 @@ def half_wires_of_one_width():
 
 
 def two_sizes(storage):
+    """Rows of two tables, in the size of their gradients."""
+    # Powers of two, which no wire rounds.
+    sizes = {"large": 2.0**20, "small": 2.0**-20}
     tables = (sgd("large"), sgd("small", bad_gradients="skip"))
     features = {table.name: FeatureConfig(table) for table in tables}
     layer = DynamicEmbedding(features, storage=storage)
+    layer.build(dict.fromkeys(features, (None,)))
     ids = np.arange(8)
+    for name in sizes:
+        # A first row would hide what becomes of the small gradients.
+        layer.write_rows(ids, np.zeros((8, 2)), feature=name)
     for factor in (1.0, np.nan, 1.0):
         with tf.GradientTape() as tape:
-            part = tf.constant(own(ids))
-            outputs = layer({"large": part, "small": part}, training=True)
-            large, small = (tf.reduce_sum(out) for out in outputs.values())
-            # Powers of two, which no wire rounds.
-            loss = large * 2.0**20 + small * 2.0**-20 * factor
+            outputs = layer(dict.fromkeys(sizes, tf.constant(own(ids))), training=True)
+            large, small = (
+                tf.reduce_sum(outputs[name]) * size for name, size in sizes.items()
+            )
+            loss = large + small * factor
         tape.gradient(loss * engine.size(), layer.trainable_variables)
-    layer.write_rows(ids, np.zeros((8, 2)), feature="small")
-    with tf.GradientTape() as tape:
-        outputs = layer({"large": part, "small": part}, training=True)
-        loss = sum(tf.reduce_sum(out) for out in outputs.values())
-    tape.gradient(loss * 2.0**-20 * engine.size(), layer.trainable_variables)
-    return [(np.array(read(layer, ids, feature="small")) * 2.0**20).tolist()]
+    return [
+        (np.array(read(layer, ids, feature=name)) / size).tolist()
+        for name, size in sizes.items()
+    ]
 
 
 def replicas_of_one_width():
@@ -257,66 +258,6 @@ def rows_come_up_from_disk(path):
     return [rows.numpy()[:, 0, 0].tolist(), np.diff(reads).tolist(), owned]
 
 
-def saved_and_loaded(path):
-    inputs = keras.Input((1,), dtype="int64")
-    layer = DynamicEmbedding(sgd(), storage=ShardedStorage(TieredStorage()))
-    model = keras.Model(inputs, layer(inputs))
-    train([layer])
-    save_model(model, path)
-    # On as many ranks, each of which takes its own from the file.
-    loaded = keras.models.load_model(path)
-    sizes = [loaded.layers[1].size(), layer.size()]
-    return [read(layer), read(loaded.layers[1]), sizes]
-
-
-def loaded_from_one_process(path):
-    model = two_tables()
-    model.load_weights(path)
-    return [read_all(layer) for layer in model.layers if hasattr(layer, "tables")]
-
-
-def two_tables(storage=ShardedStorage):
-    """Two groups of tables in one layer, one with an admission."""
-    features = {
-        "user": FeatureConfig(sgd("users", 2)),
-        "item": FeatureConfig(sgd("items", 3, admission=CountAdmission(2))),
-    }
-    inputs = {name: keras.Input((), dtype="int64", name=name) for name in features}
-    layer = DynamicEmbedding(features, storage=storage())
-    outputs = keras.layers.Concatenate()(list(layer(inputs).values()))
-    return keras.Model(inputs, outputs)
-
-
-def read_all(layer):
-    return [
-        layer.read_rows(IDS, feature=name).numpy().tolist() for name in layer.features
-    ]
-
-
-def refused(path):
-    table = sgd(admission=CountAdmission(2))
-    messages = []
-    for action in (
-        lambda model: model.save(f"{path}-by-keras.keras"),
-        lambda model: save_model(model, path),
-    ):
-        inputs = keras.Input((1,), dtype="int64")
-        model = keras.Model(inputs, DynamicEmbedding(table, ShardedStorage())(inputs))
-        try:
-            action(model)
-        except ValueError as error:
-            messages.append(str(error))
-    # Refused before anything is written.
-    messages.append("file" if os.path.exists(path) else "no file")
-    inputs = keras.Input((1,), dtype="int64")
-    model = keras.Model(inputs, DynamicEmbedding(sgd(), ShardedStorage())(inputs))
-    try:
-        save_model(model, f"{path}/no/such/place.keras")
-    except OSError as error:
-        messages.append(str(error))
-    return messages
-
-
 EQUAL = (
     two_layers_of_one_name,
     one_layer_twice,
@@ -343,33 +284,12 @@ def scenarios(directory):
     found["exchanges"] = [exchanges(ShardedStorage), exchanges(ReplicatedStorage)]
     found["bad_gradients_are_skipped"] = bad_gradients_are_skipped()
     found["rows_come_up_from_disk"] = rows_come_up_from_disk(f"{directory}/ssd")
-    found["saved_and_loaded"] = saved_and_loaded(f"{directory}/model.keras")
-    found["loaded"] = loaded_from_one_process(f"{directory}/one.weights.h5")
-    found["refused"] = refused(f"{directory}/refused.keras")
     return found
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("models")
-
-
-@pytest.fixture(scope="module")
-def one(directory):
-    """A model of one process, trained and saved; its rows."""
-    model = two_tables(TieredStorage)
-    [layer] = [layer for layer in model.layers if hasattr(layer, "tables")]
-    for _ in range(3):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(dict.fromkeys(model.input, IDS), training=True))
-        tape.gradient(loss, model.trainable_variables)
-    model.save_weights(directory / "one.weights.h5")
-    return read_all(layer)
-
-
-@pytest.fixture(scope="module")
-def found(run_ranks, directory, one):
-    return run_ranks(2, __file__, "scenarios", str(directory))
+def found(tables_of_ranks):
+    return tables_of_ranks(__file__)
 
 
 def assert_close(value, expected):
@@ -425,79 +345,3 @@ def test_each_rank_brings_its_own_rows_up(found):
         num_owned += owned
     assert rows == list(range(100))
     assert num_owned == 100
-
-
-@pytest.mark.multiprocess
-def test_a_model_in_one_file_is_that_of_all_ranks(found, directory):
-    alone = keras.models.load_model(directory / "model.keras")
-    for of_rank in found:
-        rows, loaded, sizes = of_rank["saved_and_loaded"]
-        assert loaded == rows == read(alone.layers[1])
-        assert sizes[0] == sizes[1] < len(IDS)
-    assert alone.layers[1].size() == len(IDS)
-
-
-@pytest.mark.multiprocess
-def test_two_ranks_load_what_one_process_saved(found, one):
-    assert np.any(one[0]) and np.any(one[1])
-    for of_rank in found:
-        assert of_rank["loaded"] == [one]
-
-
-@pytest.mark.multiprocess
-def test_what_cannot_be_saved_is_refused_on_all_ranks(found):
-    for rank, of_rank in enumerate(found):
-        kept, counted, written, *missing = of_rank["refused"]
-        assert kept.startswith(
-            "Table 'ads' has its rows on 2 ranks, and Keras saves those of one. "
-            f"Received: a save on rank {rank}. Save with tfctr.callbacks.Checkpoint"
-        )
-        assert "whose counts are on 2 ranks. Received: a model to be saved" in counted
-        assert written == "no file" and len(missing) == 1
-    assert missing[0].startswith("Rank 0 could not save the model to '")
-
-
-@pytest.mark.parametrize("storage", [ShardedStorage, ReplicatedStorage])
-def test_storages_come_back_from_their_config(storage):
-    made = storage(TieredStorage(ram="1GB"), reduction="sum")
-    copy = keras.saving.deserialize_keras_object(
-        keras.saving.serialize_keras_object(made)
-    )
-    assert type(copy) is storage
-    config = copy.get_config()
-    assert config["reduction"] == "sum"
-    assert config["inner"].get_config()["ram"] == "1GB"
-    assert made.forecast(sgd(), 1000) == TieredStorage(ram="1GB").forecast(sgd(), 1000)
-
-
-@pytest.mark.parametrize("storage", [ShardedStorage, ReplicatedStorage])
-def test_other_reductions_are_refused(storage):
-    with pytest.raises(ValueError, match="'mean', 'sum'. Received: reduction='max'"):
-        storage(reduction="max")
-
-
-def test_other_wire_dtypes_are_refused():
-    with pytest.raises(ValueError, match="Received: wire_dtype='int8'"):
-        ShardedStorage(wire_dtype="int8")
-
-
-@pytest.mark.parametrize(
-    "parts, features, read, owner",
-    [
-        (["a", "b"], [0, 1], ["b"], (0, 1)),
-        # Owners depend on the numbers of features, and on how many ranks there are.
-        (["a", "b"], [1, 0], ["a", "b"], (1, 2)),
-        (["a", "b", "c"], [0, 1], ["a", "b", "c"], (1, 2)),
-        (["a"], [0, 1], ["a"], (1, 2)),
-    ],
-)
-def test_a_rank_reads_no_part_that_has_none_of_its_rows(
-    monkeypatch, parts, features, read, owner
-):
-    monkeypatch.setattr(engine, "size", lambda: 2)
-    monkeypatch.setattr(engine, "rank", lambda: 1)
-    restored = []
-    own = types.SimpleNamespace(restore=restored.append)
-    table = ShardedTable(own, sgd(), 2, ShardedStorage())
-    table.restore(SavedTable(parts, features, (7, 8)))
-    assert restored == [SavedTable(read, features, (7, 8), *owner)]

@@ -1,6 +1,5 @@
 """Tables that TFRA has trained and saved, in a layer of tfctr."""
 
-import functools
 import importlib.util
 import pathlib
 import sys
@@ -25,21 +24,18 @@ TABLES = {"user-parameter": "users/user", "item-parameter": "items/item"}
 OPTIMIZERS = {
     "legacy_adam": ("adam", keras.optimizers.Adam),
     "legacy_adagrad": ("adagrad", keras.optimizers.Adagrad),
+    "legacy_ftrl": ("ftrl", keras.optimizers.Ftrl),
 }
 
 
 @pytest.fixture(scope="module")
-def train_and_save(tmp_path_factory):
+def saved(tmp_path_factory):
+    """Where models are saved, and what they have learned, by their optimizers."""
     if importlib.util.find_spec("tensorflow_recommenders_addons") is None:
         pytest.skip("this environment has no TFRA")
-
-    @functools.cache
-    def run(kind):
-        path = tmp_path_factory.mktemp(kind)
-        arguments = {"directory": str(path), "optimizers": [kind]}
-        return path, models.run("save_for_import", path, **arguments)[kind]
-
-    return run
+    path = tmp_path_factory.mktemp("saved")
+    arguments = {"directory": str(path), "optimizers": list(OPTIMIZERS)}
+    return path, models.run("save_for_import", path, **arguments)
 
 
 def make_layer(optimizer):
@@ -56,15 +52,18 @@ def make_layer(optimizer):
     return layer
 
 
-@pytest.mark.parametrize("form", ["checkpoint", "latest", "files"])
 @pytest.mark.parametrize(
-    "kind",
-    ["legacy_adam", pytest.param("legacy_adagrad", marks=pytest.mark.soak)],
+    ("kind", "form"),
+    [
+        ("legacy_adam", "checkpoint"),
+        ("legacy_adam", "latest"),
+        ("legacy_adam", "files"),
+        ("legacy_adagrad", "files"),
+        ("legacy_ftrl", "checkpoint"),
+    ],
 )
-def test_a_layer_goes_on_where_tfra_stopped(
-    train_and_save, kind, form, tmp_path, capsys
-):
-    path, expected = train_and_save(kind)
+def test_a_layer_goes_on_where_tfra_stopped(saved, kind, form, tmp_path, capsys):
+    path, expected = saved[0], saved[1][kind]
     name, optimizer = OPTIMIZERS[kind]
     source = {
         "checkpoint": expected["path"],
@@ -154,6 +153,31 @@ def test_rows_without_slots_start_them_anew_and_are_counted(tmp_path):
     }
 
 
+def test_tables_become_columns_of_a_feature(tmp_path):
+    for number, table in enumerate(("zero", "one")):
+        write_files(tmp_path / "files", table, [7], [[number, number + 5]])
+    tables = {"zero": "ads/context/0", "one": "ads/context/1"}
+    import_tfra(tmp_path / "files", tmp_path / "out", tables, 2, "sgd", step=1)
+    layer = DynamicEmbedding(
+        {"context": FeatureConfig(TableConfig("ads", 2, "sgd"), per_column=True)}
+    )
+    layer.build({"context": (None, 2)})
+    layer.restore_snapshot(tmp_path / "out")
+    ids = tf.constant([[7, 7], [7, 8]], tf.int64)
+    read = layer({"context": ids})["context"].numpy().tolist()
+    assert read == [[[0, 5], [1, 6]], [[0, 5], [0, 0]]]
+
+
+def test_a_table_becomes_the_only_column(tmp_path):
+    write_files(tmp_path / "files", "ads", [7], [[1, 2]])
+    tables = {"ads": "ads/0"}
+    import_tfra(tmp_path / "files", tmp_path / "out", tables, 2, "sgd", step=1)
+    layer = DynamicEmbedding(TableConfig("ads", 2, "sgd"))
+    layer.build((None, 1))
+    layer.restore_snapshot(tmp_path / "out")
+    assert layer(tf.constant([[7]], tf.int64)).numpy().tolist() == [[[1, 2]]]
+
+
 def test_of_equal_keys_the_last_counts(tmp_path):
     write_files(tmp_path / "files", "ads", [5, 6, 5], [[1, 1], [2, 2], [3, 3]])
     import_tfra(tmp_path / "files", tmp_path / "out", {"ads": "a/b"}, 2, "sgd", step=1)
@@ -169,7 +193,10 @@ def test_of_equal_keys_the_last_counts(tmp_path):
         ({"source": "nowhere"}, "Received: 'nowhere', which is none of these."),
         ({"optimizer": "lamb"}, "Received: optimizer='lamb'."),
         ({"optimizer": "adam"}, "Table 'ads' must have one table of the slot 'm'"),
-        ({"tables": {"ads": "ads"}}, "as in 'users/user'. Received: 'ads'."),
+        ({"tables": {"ads": "ads"}}, "as in 'users/user'.*Received: 'ads'."),
+        ({"tables": {"ads": "/ad"}}, "as in 'users/user'.*Received: '/ad'."),
+        ({"tables": {"ads": "ads/ad/x"}}, "'users/user/0'. Received: 'ads/ad/x'."),
+        ({"tables": {"ads": "ads/ad/0/1"}}, "Received: 'ads/ad/0/1'."),
         ({"tables": {}}, r"to import. Received: tables={}. Name one, as in"),
         (
             {"tables": {"ads": "a/b", "more": "a/b"}},

@@ -28,6 +28,8 @@ namespace {
 using testing::Key;
 using testing::Keys;
 using testing::Random;
+using testing::Range;
+using testing::RoomFor;
 using testing::SmallOptions;
 using testing::TemporaryDirectory;
 using testing::TestStore;
@@ -44,15 +46,6 @@ StoreOptions Options(Kind kind, int64_t min_count) {
   options.admission.expected_keys = 1000;
   options.default_row = {-7.0f};
   return options;
-}
-
-std::shared_ptr<MemoryBudget> Room(int64_t rows) {
-  return std::make_shared<MemoryBudget>(rows * RowLayout(1, 0).row_bytes());
-}
-
-void Save(const TestStore& store, const std::string& path) {
-  SaveReport report;
-  CHECK_OK(store->Save(path, "", store.executor(), &report));
 }
 
 Status Restore(const TestStore& store, const std::string& path,
@@ -149,7 +142,7 @@ TEST(ARemovedKeyCountsFromTheStart) {
 }
 
 TEST(RefusedKeysTakeNoRoomAndAFullStoreCountsNothing) {
-  const TestStore store(Options(Kind::kCount, 2), Room(1));
+  const TestStore store(Options(Kind::kCount, 2), RoomFor(1));
   for (int64_t id = 0; id < 50; ++id) CHECK(!HasRow(store, id));
   CHECK(HasRow(store, 0));
   const int64_t refused = store.Stats().refused_keys;
@@ -171,7 +164,7 @@ TEST(AnAdmittedKeyWhoseRowWasNeverUpdatedStaysAdmitted) {
       options.admission.probability = 0.3;
       options.eviction_policy = EvictionPolicy::kClock;
       if (over_ssd) options.ssd.directory = ssd.path();
-      const TestStore store(options, Room(4));
+      const TestStore store(options, RoomFor(4));
       while (!HasRow(store, 1)) continue;
       for (int64_t id = 10; id < 40; ++id) {
         while (!HasRow(store, id)) store.Train(Keys({0, 0}), {1, 1}, 0.1f);
@@ -204,8 +197,7 @@ TEST(ProbabilityDrawsAnewInEveryStep) {
   StoreOptions options = Options(Kind::kProbability, 1);
   options.admission.probability = 0.5;
   const TestStore store(options);
-  Keys keys({});
-  for (int64_t id = 0; id < 4000; ++id) keys.ids.push_back(id);
+  const Keys keys = Range(0, 4000);
   for (const double share : {0.5, 0.75, 0.875}) {
     store.Train(keys, Floats(4000, 1.0f), 0.1f);
     CHECK_NEAR(static_cast<double>(store.Stats().rows), 4000 * share, 150);
@@ -344,7 +336,7 @@ TEST(ASnapshotKeepsCountsUnderTheNumbersThatFeaturesGet) {
     const TemporaryDirectory directory;
     const TestStore saved(Options(kind, 10));
     CountSome(saved);
-    Save(saved, directory.path() + "/0");
+    saved.Save(directory.path() + "/0");
     const std::string first = directory.path() + "/0";
     const std::string second = directory.path() + "/1";
     StoreOptions options = Options(kind, 10);
@@ -354,7 +346,7 @@ TEST(ASnapshotKeepsCountsUnderTheNumbersThatFeaturesGet) {
     CHECK(!HasRow(store, 3, 0));  // Which is forgotten.
     CHECK_OK(Restore(store, first, {4, 0, 2}));
     // And once more, on into the old numbers.
-    Save(store, second);
+    store.Save(second);
     const TestStore last(Options(kind, 10));
     CHECK_OK(Restore(last, second, {1, 0, 2, 0, 0}));
     const std::vector<int32_t> now[] = {{4, 0, 2}, {0, 1, 2}};
@@ -403,7 +395,7 @@ TEST(CountsGoToAnotherAdmissionAsFarAsItCanUseThem) {
     const std::string path = directory.path() + "/" + std::to_string(number++);
     const TestStore saved(Options(from, 10));
     CountSome(saved);
-    Save(saved, path);
+    saved.Save(path);
     StoreOptions options = Options(to, min_count);
     options.admission.probability = 1e-9;
     options.admission.expected_keys = expected_keys;
@@ -432,7 +424,7 @@ TEST(ASnapshotWithoutCountsStartsAnew) {
   const std::string path = directory.path() + "/saved";
   const TestStore saved(SmallOptions(1));
   saved.Train(Keys({1}), {2.0f}, 0.5f);
-  Save(saved, path);
+  saved.Save(path);
   CHECK(!std::filesystem::exists(path + "/ADMISSION"));
   const TestStore store(Options(Kind::kCount, 2));
   CHECK(!HasRow(store, 5));
@@ -447,7 +439,7 @@ TEST(ADamagedFileOfCountsIsNamedAndChangesNothing) {
   const std::string path = directory.path() + "/saved";
   const TestStore saved(Options(Kind::kCount, 10));
   CountSome(saved);
-  Save(saved, path);
+  saved.Save(path);
   const std::string file = path + "/ADMISSION";
   const auto size = static_cast<int64_t>(std::filesystem::file_size(file));
   const TestStore store(Options(Kind::kCount, 10));

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -19,6 +18,8 @@ using testing::kEvictionPolicies;
 using testing::Keys;
 using testing::LookupResult;
 using testing::Random;
+using testing::Range;
+using testing::RoomFor;
 using testing::SmallOptions;
 using testing::Table;
 using testing::TestStore;
@@ -31,22 +32,12 @@ TEST(ARowHasTheBytesThatTheTestsBelowTakeItToHave) {
   CHECK_EQ(TestStore(SmallOptions(2)).Stats().row_bytes, kRowBytes);
 }
 
-std::shared_ptr<MemoryBudget> RoomFor(int64_t num_rows) {
-  return std::make_shared<MemoryBudget>(num_rows * kRowBytes);
-}
-
 StoreOptions Evicting(int shard_bits,
                       EvictionPolicy policy = EvictionPolicy::kClock) {
   StoreOptions options = SmallOptions(2);
   options.eviction_policy = policy;
   options.shard_bits = shard_bits;
   return options;
-}
-
-Keys Range(int64_t begin, int64_t end) {
-  Keys keys(std::vector<int64_t>(static_cast<size_t>(end - begin)));
-  std::iota(keys.ids.begin(), keys.ids.end(), begin);
-  return keys;
 }
 
 // Lets every key of [begin, end) learn something.
@@ -64,7 +55,7 @@ int64_t NumKnownIn(const TestStore& store, int64_t begin, int64_t end) {
 }
 
 TEST(AFullStoreInsertsNothingAndNamesTheRemedies) {
-  const auto budget = RoomFor(5);
+  const auto budget = RoomFor(5, 2);
   const TestStore store(SmallOptions(2), budget);
   Train(store, 0, 3);
   const Table before = store.Export();
@@ -90,7 +81,7 @@ TEST(AFullStoreInsertsNothingAndNamesTheRemedies) {
 TEST(ABudgetRaisedAsTheMessageSaysSuffices) {
   for (const int64_t num_before : {0, 1, 3, 5}) {
     for (const int64_t num_new : {3, 6, 20}) {
-      const TestStore full(SmallOptions(2), RoomFor(5));
+      const TestStore full(SmallOptions(2), RoomFor(5, 2));
       full.Lookup(Range(0, num_before));
       const Keys batch = Range(100, 100 + num_new);
       const Status status = full.TryLookup(batch);
@@ -114,7 +105,7 @@ TEST(ABudgetRaisedAsTheMessageSaysSuffices) {
 }
 
 TEST(AFullStoreStillTrainsTheKeysItHas) {
-  const TestStore store(SmallOptions(2), RoomFor(3));
+  const TestStore store(SmallOptions(2), RoomFor(3, 2));
   Train(store, 0, 3);
   CHECK(!store.TryLookup({{3}}).ok());
   Train(store, 0, 3);
@@ -124,7 +115,7 @@ TEST(AFullStoreStillTrainsTheKeysItHas) {
 }
 
 TEST(RemovedRowsMakeRoom) {
-  const auto budget = RoomFor(3);
+  const auto budget = RoomFor(3, 2);
   const TestStore store(SmallOptions(2), budget);
   store.Lookup(Range(0, 3));
   CHECK_EQ(store.Remove({{0, 1}}), 0);  // None of them was ever trained.
@@ -135,7 +126,7 @@ TEST(RemovedRowsMakeRoom) {
 }
 
 TEST(AnImportTakesTheRoomOfTheRowsItReplaces) {
-  const auto budget = RoomFor(4);
+  const auto budget = RoomFor(4, 2);
   const TestStore store(SmallOptions(2), budget);
   Train(store, 0, 4);
   const Table table = store.Export();
@@ -149,7 +140,7 @@ TEST(AnImportTakesTheRoomOfTheRowsItReplaces) {
 TEST(AnImportThatDoesNotFitChangesNothing) {
   const TestStore source(SmallOptions(2));
   Train(source, 10, 16);
-  const auto budget = RoomFor(7);
+  const auto budget = RoomFor(7, 2);
   const TestStore store(SmallOptions(2), budget);
   const TestStore neighbour(SmallOptions(2), budget);
   neighbour.Lookup(Range(0, 2));
@@ -180,7 +171,7 @@ TEST(ABudgetOfAnyNumberOfBytesHoldsWholeRows) {
 
 TEST(RowsLeaveWhenTheBudgetIsUsedUp) {
   for (const int shard_bits : {0, 3, 6}) {
-    const auto budget = RoomFor(400);
+    const auto budget = RoomFor(400, 2);
     const TestStore store(Evicting(shard_bits), budget);
     Random random(1);
     for (int step = 0; step < 300; ++step) {
@@ -197,7 +188,7 @@ TEST(RowsLeaveWhenTheBudgetIsUsedUp) {
 
 TEST(TheBudgetHoldsForKeysOfOneShardToo) {
   for (const int shard_bits : {1, 3, 6}) {
-    const auto budget = RoomFor(64);
+    const auto budget = RoomFor(64, 2);
     const TestStore store(Evicting(shard_bits), budget);
     const uint64_t salt = store->options().salt;
     // Ids by the shard they fall into.
@@ -218,7 +209,7 @@ TEST(TheBudgetHoldsForKeysOfOneShardToo) {
 
 TEST(ABatchThatFitsKeepsTheBudgetWithFewRowsAShard) {
   for (const EvictionPolicy policy : kEvictionPolicies) {
-    const auto budget = RoomFor(100);
+    const auto budget = RoomFor(100, 2);
     const TestStore store(Evicting(6, policy), budget);
     for (int64_t step = 0; step < 200; ++step) {
       store.Lookup(Range(step * 50, step * 50 + 50));
@@ -230,7 +221,7 @@ TEST(ABatchThatFitsKeepsTheBudgetWithFewRowsAShard) {
 TEST(RowsOfTheBatchNeverLeave) {
   for (const EvictionPolicy policy : kEvictionPolicies) {
     for (const int shard_bits : {0, 3}) {
-      const TestStore store(Evicting(shard_bits, policy), RoomFor(20));
+      const TestStore store(Evicting(shard_bits, policy), RoomFor(20, 2));
       for (int64_t step = 0; step < 50; ++step) {
         // Ten keys that learned in the step before, and ten new ones.
         const Keys keys = Range(step * 10, step * 10 + 20);
@@ -249,7 +240,7 @@ TEST(RowsOfTheBatchNeverLeave) {
 
 TEST(ARowThatLeftStartsAfresh) {
   for (const EvictionPolicy policy : kEvictionPolicies) {
-    const TestStore store(Evicting(0, policy), RoomFor(4));
+    const TestStore store(Evicting(0, policy), RoomFor(4, 2));
     Train(store, 0, 4);
     CHECK_EQ(store.Read({{0}}), (Floats{0.5f, 0.5f}));
     Train(store, 4, 8);
@@ -262,7 +253,7 @@ TEST(ARowThatLeftStartsAfresh) {
 TEST(RowsUsedOftenOutliveRowsUsedOnce) {
   for (const EvictionPolicy policy : kEvictionPolicies) {
     for (const int shard_bits : {0, 2}) {
-      const TestStore store(Evicting(shard_bits, policy), RoomFor(200));
+      const TestStore store(Evicting(shard_bits, policy), RoomFor(200, 2));
       Train(store, 0, 200);
       for (int i = 0; i < 3; ++i) store.Lookup(Range(0, 100));
       Train(store, 1000, 1060);
@@ -275,7 +266,7 @@ TEST(RowsUsedOftenOutliveRowsUsedOnce) {
 
 TEST(AScanDoesNotDriveOutRowsInUse) {
   for (const EvictionPolicy policy : kEvictionPolicies) {
-    const TestStore store(Evicting(0, policy), RoomFor(100));
+    const TestStore store(Evicting(0, policy), RoomFor(100, 2));
     Train(store, 0, 50);
     for (int64_t step = 0; step < 100; ++step) {
       store.Lookup(Range(0, 50));
@@ -287,7 +278,7 @@ TEST(AScanDoesNotDriveOutRowsInUse) {
 
 TEST(ReadsDoNotKeepRowsIn) {
   for (const EvictionPolicy policy : kEvictionPolicies) {
-    const TestStore store(Evicting(0, policy), RoomFor(4));
+    const TestStore store(Evicting(0, policy), RoomFor(4, 2));
     Train(store, 0, 4);
     store.Lookup({{2, 3}});
     for (int i = 0; i < 5; ++i) store.Read({{0, 1}});
@@ -299,7 +290,7 @@ TEST(ReadsDoNotKeepRowsIn) {
 
 TEST(AnEvictedRowTakesTheGradientThatComesLate) {
   for (const EvictionPolicy policy : kEvictionPolicies) {
-    const auto budget = RoomFor(4);
+    const auto budget = RoomFor(4, 2);
     const TestStore store(Evicting(0, policy), budget);
     store.Write(Range(0, 4), Floats(8, 5));
     const LookupResult a = store.Lookup(Range(0, 2));
@@ -337,7 +328,7 @@ TEST(ABudgetBelowOneBatchWorksAndIsRepaid) {
 }
 
 TEST(StoresThatShareABudgetTakeFromOneAnother) {
-  const auto budget = RoomFor(10);
+  const auto budget = RoomFor(10, 2);
   const TestStore a(SmallOptions(2), budget);
   a.Lookup(Range(0, 6));
   {
@@ -354,7 +345,7 @@ TEST(StoresThatShareABudgetTakeFromOneAnother) {
 
 TEST(EvictingStoresThatShareABudgetKeepItTogether) {
   for (const EvictionPolicy policy : kEvictionPolicies) {
-    const auto budget = RoomFor(300);
+    const auto budget = RoomFor(300, 2);
     const TestStore a(Evicting(2, policy), budget);
     const TestStore b(Evicting(3), budget);
     a.Lookup(Range(0, 300));
@@ -373,7 +364,7 @@ TEST(EvictingStoresThatShareABudgetKeepItTogether) {
 }
 
 TEST(AllBytesComeBackWhenTheStoresAreGone) {
-  const auto budget = RoomFor(50);
+  const auto budget = RoomFor(50, 2);
   {
     const TestStore a(Evicting(2), budget);
     const TestStore b(Evicting(0), budget);

@@ -18,6 +18,7 @@ namespace {
 
 using testing::Key;
 using testing::Keys;
+using testing::OverSsd;
 using testing::SmallOptions;
 using testing::Table;
 using testing::TableRow;
@@ -61,9 +62,8 @@ TEST(ExportReturnsTheErrorOfAllocate) {
 
 TEST(VisitShowsEachKnownRowOnceWhereverItIs) {
   testing::TemporaryDirectory scratch;
-  StoreOptions options = SmallOptions(2, Kind::kAdagrad);
-  options.eviction_policy = EvictionPolicy::kClock;
-  options.ssd.directory = scratch.path();
+  const StoreOptions options =
+      OverSsd(SmallOptions(2, Kind::kAdagrad), scratch.path());
   const auto budget = std::make_shared<MemoryBudget>(4096);
   const TestStore store(options, budget);
   std::map<int64_t, Floats> expected;

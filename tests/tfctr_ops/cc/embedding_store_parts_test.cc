@@ -25,11 +25,6 @@ using AdmissionKind = AdmissionOptions::Kind;
 constexpr int64_t kIds = 300;
 const std::vector<int32_t> kFeatures = {0, 1, 2};
 
-void Save(const TestStore& store, const std::string& path) {
-  SaveReport report;
-  CHECK_OK(store->Save(path, "", store.executor(), &report));
-}
-
 // Trains the keys of one owner, those of ids below 2, as all do, more often.
 void TrainShare(const TestStore& store, int32_t owner, int32_t num_owners) {
   for (int64_t step = 0; step < 3; ++step) {
@@ -60,7 +55,7 @@ std::vector<std::string> SaveParts(const std::string& directory,
     const TestStore store(options);
     TrainShare(store, owner, n);
     paths.push_back(directory + "/" + std::to_string(owner));
-    Save(store, paths.back());
+    store.Save(paths.back());
   }
   return paths;
 }
@@ -146,7 +141,7 @@ TEST(PartsOfTwoStepsAreRefused) {
   const TestStore late(options);
   late.Write(Keys({7}, {0}), {1, 2});
   paths.push_back(directory.path() + "/late");
-  Save(late, paths.back());
+  late.Save(paths.back());
   const Status status = late->Restore(Request(paths, 0, 1), late.executor());
   CHECK_EQ(status.code(), StatusCode::kInvalidArgument);
   CHECK_EQ(status.message(),

@@ -22,7 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::Keys;
+using testing::OverSsd;
 using testing::Random;
+using testing::RoomFor;
 using testing::SmallOptions;
 using testing::Table;
 using testing::TemporaryDirectory;
@@ -35,18 +37,6 @@ constexpr int kSteps = 300;
 const std::vector<int32_t> kFeatures = {0, 1, 2};
 
 StoreOptions Options() { return SmallOptions(kDim, Kind::kAdagrad); }
-
-std::shared_ptr<MemoryBudget> Room(int64_t rows) {
-  const RowLayout layout(kDim, kDim);
-  return std::make_shared<MemoryBudget>(rows * layout.row_bytes());
-}
-
-StoreOptions OverSsd(const std::string& directory) {
-  StoreOptions options = Options();
-  options.eviction_policy = EvictionPolicy::kClock;
-  options.ssd.directory = directory;
-  return options;
-}
 
 // Step `step` of a training that is always the same.
 void TrainStep(const TestStore& store, uint64_t step) {
@@ -61,9 +51,7 @@ void TrainStep(const TestStore& store, uint64_t step) {
 }
 
 SaveReport Save(const TestStore& store, const std::string& path) {
-  SaveReport report;
-  CHECK_OK(store->Save(path, "facts", store.executor(), &report));
-  return report;
+  return store.Save(path, "facts");
 }
 
 Table Restored(const std::string& path, int64_t* step = nullptr) {
@@ -89,9 +77,11 @@ TEST(ASnapshotIsTheTableOfOneMomentWhileTrainingGoesOn) {
   for (const int64_t ram_rows : {-1, 0, 40, 400}) {
     const TemporaryDirectory ssd, snapshots;
     ThreadExecutor executor(2);
-    const TestStore store(ram_rows < 0 ? Options() : OverSsd(ssd.path()),
-                          ram_rows < 0 ? Room(1 << 20) : Room(ram_rows),
-                          &executor);
+    const TestStore store(
+        ram_rows < 0 ? Options() : OverSsd(Options(), ssd.path()),
+        ram_rows < 0 ? RoomFor(1 << 20, kDim, kDim)
+                     : RoomFor(ram_rows, kDim, kDim),
+        &executor);
     std::atomic<int> saved{0};
     std::atomic<bool> trained{false};
     std::thread saver([&] {
@@ -118,8 +108,8 @@ TEST(ASnapshotIsTheTableOfOneMomentWhileTrainingGoesOn) {
 TEST(OnlyRowsThatChangedAreWrittenAgain) {
   for (const bool over_ssd : {false, true}) {
     const TemporaryDirectory ssd, snapshots;
-    const TestStore store(over_ssd ? OverSsd(ssd.path()) : Options(),
-                          Room(1 << 20));
+    const TestStore store(over_ssd ? OverSsd(Options(), ssd.path()) : Options(),
+                          RoomFor(1 << 20, kDim, kDim));
     const auto weights = [](int64_t n) {
       return std::vector<float>(static_cast<size_t>(n * kDim), 1.0f);
     };
@@ -169,15 +159,16 @@ TEST(TheFilesOfManySnapshotsStayBelowTwiceTheRows) {
 
 TEST(ASnapshotGoesIntoAnotherNumberOfShardsAndAnotherMemory) {
   const TemporaryDirectory ssd, snapshots;
-  const TestStore store(OverSsd(ssd.path()), Room(50));
+  const TestStore store(OverSsd(Options(), ssd.path()),
+                        RoomFor(50, kDim, kDim));
   for (uint64_t step = 1; step < 30; ++step) TrainStep(store, step);
   Save(store, snapshots.path() + "/a");
   for (const int shard_bits : {0, 5}) {
     for (const int64_t rows : {10, 100000}) {
       const TemporaryDirectory other;
-      StoreOptions options = OverSsd(other.path());
+      StoreOptions options = OverSsd(Options(), other.path());
       options.shard_bits = shard_bits;
-      const TestStore copy(options, Room(rows));
+      const TestStore copy(options, RoomFor(rows, kDim, kDim));
       CHECK_OK(copy->Restore(snapshots.path() + "/a", kFeatures, {},
                              copy.executor()));
       CHECK_EQ(copy.Export(), store.Export());

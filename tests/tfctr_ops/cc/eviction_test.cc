@@ -29,6 +29,7 @@ using testing::kEvictionPolicies;
 using testing::Keys;
 using testing::LookupResult;
 using testing::Random;
+using testing::RoomFor;
 using testing::SmallOptions;
 using testing::Table;
 using testing::TemporaryDirectory;
@@ -37,10 +38,6 @@ using Floats = std::vector<float>;
 using Ids = std::vector<int64_t>;
 
 // Rows of one weight and no slots.
-std::shared_ptr<MemoryBudget> RoomFor(int64_t num_rows) {
-  return std::make_shared<MemoryBudget>(num_rows * RowLayout(1, 0).row_bytes());
-}
-
 StoreOptions OneShard(EvictionPolicy policy, const std::string& ssd = "") {
   StoreOptions options = SmallOptions(1);
   options.eviction_policy = policy;

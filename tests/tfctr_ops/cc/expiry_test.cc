@@ -22,7 +22,10 @@ namespace {
 using testing::FaultyFileSystem;
 using testing::Key;
 using testing::Keys;
+using testing::OverSsd;
 using testing::Random;
+using testing::Range;
+using testing::RoomFor;
 using testing::SmallOptions;
 using testing::Table;
 using testing::TemporaryDirectory;
@@ -34,10 +37,6 @@ StoreOptions Options(const ExpiryOptions& expiry) {
   StoreOptions options = SmallOptions(1);
   options.expiry = expiry;
   return options;
-}
-
-std::shared_ptr<MemoryBudget> Room(int64_t rows) {
-  return std::make_shared<MemoryBudget>(rows * RowLayout(1, 0).row_bytes());
 }
 
 int64_t Expire(const TestStore& store) {
@@ -57,10 +56,7 @@ template <typename Body>
 void Everywhere(const ExpiryOptions& expiry, Body body) {
   body(TestStore(Options(expiry)));
   const TemporaryDirectory ssd;
-  StoreOptions options = Options(expiry);
-  options.eviction_policy = EvictionPolicy::kClock;
-  options.ssd.directory = ssd.path();
-  body(TestStore(options, Room(1)));
+  body(TestStore(OverSsd(Options(expiry), ssd.path()), RoomFor(1)));
 }
 
 TEST(RowsLeaveThatWereNotUpdatedForTooLong) {
@@ -103,8 +99,7 @@ TEST(WhoLeavesOfRowsOfOneAgeDependsOnNothingElse) {
       options.salt = shuffle;
       ThreadExecutor executor(static_cast<int>(shuffle));
       const TestStore store(options, testing::NoLimit(), &executor);
-      Keys keys({});
-      for (int64_t id = 0; id < 5000; ++id) keys.ids.push_back(id);
+      Keys keys = Range(0, 5000);
       Random(shuffle).Shuffle(&keys.ids);
       store.Train(keys, Floats(5000, 1.0f), 0.1f);
       CHECK_EQ(Expire(store), 4900);
@@ -165,10 +160,9 @@ TEST(AnUpdateBringsARowBackThatExpiredMeanwhile) {
 }
 
 TEST(MemoryIsGivenBack) {
-  const auto budget = Room(10);
+  const auto budget = RoomFor(10);
   const TestStore store(Options({0, 1, 0, -1}), budget);
-  Keys keys({});
-  for (int64_t id = 0; id < 10; ++id) keys.ids.push_back(id);
+  const Keys keys = Range(0, 10);
   store.Train(keys, Floats(10, 1.0f), 0.1f);
   CHECK_EQ(store.TryLookup(Keys({99})).code(), StatusCode::kResourceExhausted);
   for (int i = 0; i < 2; ++i) store.Train(Keys({0}), {1}, 0.1f);
@@ -179,13 +173,10 @@ TEST(MemoryIsGivenBack) {
 
 TEST(DiskIsGivenBack) {
   const TemporaryDirectory ssd;
-  StoreOptions options = Options({0, 1, 0, -1});
+  StoreOptions options = OverSsd(Options({0, 1, 0, -1}), ssd.path());
   options.shard_bits = 0;
-  options.eviction_policy = EvictionPolicy::kClock;
-  options.ssd.directory = ssd.path();
-  const TestStore store(options, Room(1));
-  Keys keys({});
-  for (int64_t id = 0; id < 20000; ++id) keys.ids.push_back(id);
+  const TestStore store(options, RoomFor(1));
+  const Keys keys = Range(0, 20000);
   store.Train(keys, Floats(20000, 1.0f), 0.1f);
   for (int i = 0; i < 2; ++i) store.Train(Keys({0}), {1}, 0.1f);
   const int64_t before = store.Stats().disk_bytes;
@@ -219,14 +210,10 @@ TEST(ASnapshotThatWasBegunKeepsRowsThatExpireMeanwhile) {
 TEST(AFileThatCannotBeReadIsToldAfterTheStepThatWantedTo) {
   const TemporaryDirectory ssd;
   FaultyFileSystem files;
-  StoreOptions options = Options({2, 100, 0, -1});
+  StoreOptions options = OverSsd(Options({2, 100, 0, -1}), ssd.path(), &files);
   options.shard_bits = 0;
-  options.eviction_policy = EvictionPolicy::kClock;
-  options.ssd.directory = ssd.path();
-  options.ssd.files = &files;
-  const TestStore store(options, Room(1));
-  Keys keys({});
-  for (int64_t id = 0; id < 20000; ++id) keys.ids.push_back(id);
+  const TestStore store(options, RoomFor(1));
+  const Keys keys = Range(0, 20000);
   store.Train(keys, Floats(20000, 1.0f), 0.1f);
   store->FinishBackground();
   const testing::LookupResult found = store.Lookup(Keys({0}));

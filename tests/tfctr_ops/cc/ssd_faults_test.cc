@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 using testing::FaultyFileSystem;
 using testing::Key;
 using testing::Keys;
+using testing::OverSsd;
 using testing::Random;
 using testing::SmallOptions;
 using testing::StoreModel;
@@ -59,14 +60,12 @@ int64_t RowBytes() { return RowLayout(kDim, kDim).row_bytes(); }
 
 StoreOptions OptionsOf(const Case& c, const TemporaryDirectory& directory,
                        FileSystem* files) {
-  StoreOptions options = SmallOptions(kDim, Kind::kAdagrad);
+  StoreOptions options =
+      OverSsd(SmallOptions(kDim, Kind::kAdagrad), directory.path(), files);
   options.initializer = {RowInitializer::Kind::kNormal, 0.0f, 0.5f};
   options.default_row.assign(kDim, 17.0f);
-  options.eviction_policy = EvictionPolicy::kClock;
   options.shard_bits = c.shard_bits;
-  options.ssd.directory = directory.path();
   options.ssd.direct_reads = c.direct_reads;
-  options.ssd.files = files;
   options.ssd.limit_bytes = (c.limit_pages << c.shard_bits) * 4096;
   return options;
 }

@@ -28,7 +28,10 @@ namespace {
 
 using testing::FaultyFileSystem;
 using testing::Keys;
+using testing::OverSsd;
 using testing::Random;
+using testing::Range;
+using testing::RoomFor;
 using testing::SmallOptions;
 using testing::Table;
 using testing::TemporaryDirectory;
@@ -41,22 +44,9 @@ constexpr int64_t kPageDim = 1000;  // One row in a page.
 
 StoreOptions OptionsOf(int64_t dim, const TemporaryDirectory& directory,
                        FileSystem* files = FileSystem::Posix()) {
-  StoreOptions options = SmallOptions(dim);
-  options.eviction_policy = EvictionPolicy::kClock;
+  StoreOptions options = OverSsd(SmallOptions(dim), directory.path(), files);
   options.shard_bits = 0;
-  options.ssd.directory = directory.path();
-  options.ssd.files = files;
   return options;
-}
-
-std::shared_ptr<MemoryBudget> RoomFor(int64_t rows, int64_t dim) {
-  return std::make_shared<MemoryBudget>(rows * RowLayout(dim, 0).row_bytes());
-}
-
-Keys Range(int64_t begin, int64_t end) {
-  Keys keys({});
-  for (int64_t id = begin; id < end; ++id) keys.ids.push_back(id);
-  return keys;
 }
 
 Table TableOf(int64_t n, int64_t dim, float value) {
@@ -250,8 +240,7 @@ TEST(ASnapshotOfAFileThatLostItsEndIsRefused) {
   const TemporaryDirectory directory, snapshots;
   const TestStore store(OptionsOf(kPageDim, directory), RoomFor(2, kPageDim));
   store.Write(Range(0, 20), Floats(20 * kPageDim, 1.0f));
-  SaveReport report;
-  CHECK_OK(store->Save(snapshots.path() + "/0", "", store.executor(), &report));
+  store.Save(snapshots.path() + "/0");
   std::string cut;
   for (const auto& file :
        std::filesystem::recursive_directory_iterator(directory.path())) {
@@ -259,6 +248,7 @@ TEST(ASnapshotOfAFileThatLostItsEndIsRefused) {
     cut = file.path().string();
     std::filesystem::resize_file(file.path(), 4096);
   }
+  SaveReport report;
   const Status status =
       store->Save(snapshots.path() + "/1", "", store.executor(), &report);
   CHECK_EQ(status.code(), StatusCode::kDataLoss);

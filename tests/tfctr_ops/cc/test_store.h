@@ -7,7 +7,9 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <ostream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -39,6 +41,13 @@ struct Keys {
   std::vector<int32_t> features;
   std::vector<int32_t> counts;  // Empty: each once.
 };
+
+// The ids from `begin` to below `end`, of the first feature.
+inline Keys Range(int64_t begin, int64_t end) {
+  Keys keys(std::vector<int64_t>(static_cast<size_t>(end - begin)));
+  std::iota(keys.ids.begin(), keys.ids.end(), begin);
+  return keys;
+}
 
 // The bits of floats: equal only if the floats are, to the sign of a zero.
 inline std::vector<uint32_t> BitsOf(const std::vector<float>& floats) {
@@ -82,6 +91,22 @@ constexpr EvictionPolicy kEvictionPolicies[] = {
 
 inline std::shared_ptr<MemoryBudget> NoLimit() {
   return std::make_shared<MemoryBudget>(-1);
+}
+
+// Memory for so many rows.
+inline std::shared_ptr<MemoryBudget> RoomFor(int64_t num_rows, int64_t dim = 1,
+                                             int64_t num_slot_floats = 0) {
+  const RowLayout layout(dim, num_slot_floats);
+  return std::make_shared<MemoryBudget>(num_rows * layout.row_bytes());
+}
+
+// The same options with an SSD tier.
+inline StoreOptions OverSsd(StoreOptions options, const std::string& directory,
+                            FileSystem* files = FileSystem::Posix()) {
+  options.eviction_policy = EvictionPolicy::kClock;
+  options.ssd.directory = directory;
+  options.ssd.files = files;
+  return options;
 }
 
 // Three features, whose rows start as all ones.
@@ -216,6 +241,13 @@ class TestStore {
 
   void Import(const Table& table, int64_t step) const {
     CHECK_OK(TryImport(table, step));
+  }
+
+  SaveReport Save(const std::string& path,
+                  const std::string& metadata = "") const {
+    SaveReport report;
+    CHECK_OK(store_->Save(path, metadata, executor_, &report));
+    return report;
   }
 
   StoreStats Stats() const { return store_->Stats(executor_); }

@@ -91,52 +91,35 @@ class ExportOp final : public StoreKernel {
   }
 };
 
-// What Import and PutRows share: whole rows, and a step.
-absl::Status RowsFromInputs(tf::OpKernelContext* ctx,
-                            const EmbeddingStore& store, int64_t* n,
-                            RowArrays* rows, int64_t* step) {
-  *n = ctx->input(1).NumElements();
-  TF_RETURN_IF_ERROR(CheckShape("ids", ctx->input(1), {*n}));
-  TF_RETURN_IF_ERROR(CheckShape("features", ctx->input(2), {*n}));
-  TF_RETURN_IF_ERROR(
-      CheckShape("rows", ctx->input(3), {*n, store.layout().num_floats()}));
-  TF_RETURN_IF_ERROR(CheckShape("last_steps", ctx->input(4), {*n}));
-  TF_RETURN_IF_ERROR(CheckShape("counts", ctx->input(5), {*n}));
-  // The store only reads what it is given.
-  const auto ints = [&](int i) {
-    return const_cast<int64_t*>(ctx->input(i).flat<int64_t>().data());
-  };
-  *rows = {ints(1), const_cast<int32_t*>(ctx->input(2).flat<int32_t>().data()),
-           const_cast<float*>(ctx->input(3).flat<float>().data()), ints(4),
-           ints(5)};
-  return ScalarFromInput(ctx, 6, "step", step);
-}
-
-class ImportOp final : public StoreKernel {
+// Takes whole rows, and a step, into the store: `kTake` is what it does with
+// them.
+template <Status (EmbeddingStore::*kTake)(int64_t, const RowArrays&, int64_t,
+                                          Executor*)>
+class TakeRowsOp final : public StoreKernel {
  public:
   using StoreKernel::StoreKernel;
 
  protected:
   absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
                    Executor* executor) override {
-    int64_t n, step;
-    RowArrays rows;
-    TF_RETURN_IF_ERROR(RowsFromInputs(ctx, *store, &n, &rows, &step));
-    return ToTensorFlow(store->Import(n, rows, step, executor));
-  }
-};
-
-class PutRowsOp final : public StoreKernel {
- public:
-  using StoreKernel::StoreKernel;
-
- protected:
-  absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
-                   Executor* executor) override {
-    int64_t n, step;
-    RowArrays rows;
-    TF_RETURN_IF_ERROR(RowsFromInputs(ctx, *store, &n, &rows, &step));
-    return ToTensorFlow(store->PutRows(n, rows, step, executor));
+    const int64_t n = ctx->input(1).NumElements();
+    TF_RETURN_IF_ERROR(CheckShape("ids", ctx->input(1), {n}));
+    TF_RETURN_IF_ERROR(CheckShape("features", ctx->input(2), {n}));
+    TF_RETURN_IF_ERROR(
+        CheckShape("rows", ctx->input(3), {n, store->layout().num_floats()}));
+    TF_RETURN_IF_ERROR(CheckShape("last_steps", ctx->input(4), {n}));
+    TF_RETURN_IF_ERROR(CheckShape("counts", ctx->input(5), {n}));
+    int64_t step;
+    TF_RETURN_IF_ERROR(ScalarFromInput(ctx, 6, "step", &step));
+    // The store only reads what it is given.
+    const auto ints = [&](int i) {
+      return const_cast<int64_t*>(ctx->input(i).flat<int64_t>().data());
+    };
+    const RowArrays rows = {
+        ints(1), const_cast<int32_t*>(ctx->input(2).flat<int32_t>().data()),
+        const_cast<float*>(ctx->input(3).flat<float>().data()), ints(4),
+        ints(5)};
+    return ToTensorFlow((store->*kTake)(n, rows, step, executor));
   }
 };
 
@@ -237,9 +220,11 @@ class StatsOp final : public StoreKernel {
 TFCTR_REGISTER("Tfctr>EmbeddingStoreWrite", WriteOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreRemove", RemoveOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreExport", ExportOp);
-TFCTR_REGISTER("Tfctr>EmbeddingStoreImport", ImportOp);
+TFCTR_REGISTER("Tfctr>EmbeddingStoreImport",
+               TakeRowsOp<&EmbeddingStore::Import>);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreReadRows", ReadRowsOp);
-TFCTR_REGISTER("Tfctr>EmbeddingStorePutRows", PutRowsOp);
+TFCTR_REGISTER("Tfctr>EmbeddingStorePutRows",
+               TakeRowsOp<&EmbeddingStore::PutRows>);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreExpire", ExpireOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreExportAdmission", ExportAdmissionOp);
 TFCTR_REGISTER("Tfctr>EmbeddingStoreImportAdmission", ImportAdmissionOp);

@@ -9,7 +9,6 @@ namespace {
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-// Of Import and PutRows.
 absl::Status RowInputsShape(InferenceContext* c) {
   ShapeHandle ignored;
   for (const int i : {1, 2, 4, 5}) {
@@ -50,17 +49,20 @@ last_steps: The last update of each row, shape `(n,)`.
 counts: How many updates each row has seen, shape `(n,)`.
 )doc");
 
-REGISTER_OP("Tfctr>EmbeddingStoreImport")
-    .Input("store: resource")
-    .Input("ids: int64")
-    .Input("features: int32")
-    .Input("rows: float")
-    .Input("last_steps: int64")
-    .Input("counts: int64")
-    .Input("step: int64")
-    .SetIsStateful()
-    .SetShapeFn(RowInputsShape)
-    .Doc(R"doc(
+// An op that takes in whole rows, and a step.
+#define TFCTR_REGISTER_ROW_INPUT_OP(name) \
+  REGISTER_OP(name)                       \
+      .Input("store: resource")           \
+      .Input("ids: int64")                \
+      .Input("features: int32")           \
+      .Input("rows: float")               \
+      .Input("last_steps: int64")         \
+      .Input("counts: int64")             \
+      .Input("step: int64")               \
+      .SetIsStateful()                    \
+      .SetShapeFn(RowInputsShape)
+
+TFCTR_REGISTER_ROW_INPUT_OP("Tfctr>EmbeddingStoreImport").Doc(R"doc(
 Replaces all rows of a store.
 
 store: Handle from `EmbeddingStore`.
@@ -72,17 +74,7 @@ counts: See `ids`.
 step: How many updates the store had seen; scalar.
 )doc");
 
-REGISTER_OP("Tfctr>EmbeddingStorePutRows")
-    .Input("store: resource")
-    .Input("ids: int64")
-    .Input("features: int32")
-    .Input("rows: float")
-    .Input("last_steps: int64")
-    .Input("counts: int64")
-    .Input("step: int64")
-    .SetIsStateful()
-    .SetShapeFn(RowInputsShape)
-    .Doc(R"doc(
+TFCTR_REGISTER_ROW_INPUT_OP("Tfctr>EmbeddingStorePutRows").Doc(R"doc(
 Sets whole rows, inserting unseen keys.
 
 store: Handle from `EmbeddingStore`.
@@ -94,6 +86,7 @@ last_steps: See `ids`.
 counts: See `ids`.
 step: How many updates the store has then seen, unless more; scalar.
 )doc");
+#undef TFCTR_REGISTER_ROW_INPUT_OP
 
 REGISTER_OP("Tfctr>EmbeddingStoreReadRows")
     .Attr("num_floats: int >= 1")

@@ -420,6 +420,17 @@ def test_a_full_table_on_a_gpu_counts_what_left(open_table, tfra_storage):
     assert stats["evicted_rows"] == 8 * capacity - stats["known_rows"]
 
 
+def test_rows_that_left_by_themselves_are_counted(open_table, tfra_storage):
+    table = open_table(tfra_storage("hkv", ["/CPU:0"], capacity=1000, hbm="1MB"))
+    ids, features = tf.range(10, dtype=tf.int64), tf.zeros([10], tf.int32)
+    step(table, ids, features)
+    assert table.remove(ids[:2], features[:2]) == 2
+    # As of a full table on a GPU.
+    table._rows._rows.remove(DistinctKeys(ids[3:6], features[3:6]))
+    stats = table.stats()
+    assert (stats["known_rows"], stats["evicted_rows"], table.size()) == (5, 3, 5)
+
+
 # Creators. The whole conformance of all but the first is a soak.
 
 

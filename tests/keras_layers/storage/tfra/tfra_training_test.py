@@ -129,8 +129,14 @@ def test_expiry_of_one_table_leaves_those_of_another(tfra_storage):
     ]
     for layer in layers:
         train(layer, tf.range(100, dtype=tf.int64)[:, None])
+    [other] = layers[1].tables.values()
+    before = other.save_rows()
     assert layers[0].expire() == 80
     assert [layer.size() for layer in layers] == [20, 100]
+    # Weights and slots.
+    assert before.values.shape == (100, 3 * 4) and np.all(before.values)
+    for column, expected in zip(other.save_rows(), before, strict=True):
+        np.testing.assert_array_equal(column, expected)
 
 
 def test_a_saved_model_keeps_its_rows(tfra_storage, tmp_path):

@@ -76,6 +76,25 @@ def test_a_model_does_the_same_on_our_tables(optimizer, saver, names, tmp_path):
         assert alone == pytest.approx(result["predicted"], abs=1e-6)
 
 
+@pytest.mark.soak
+def test_the_rows_of_the_oldest_timestamps_leave(tmp_path):
+    result = models.run("restrict_by_age", tmp_path, directory=str(tmp_path))
+    trained, restricted = result["trained"], result["restricted"]
+    ids = [id_ for id_, _ in trained["user-parameter"]]
+    kept = sorted(sorted(ids, key=models.newness)[-20:])
+    assert len(ids) > 40
+    ends = [name.rpartition("/")[2] for name in restricted]
+    assert ends == ["user-parameter", "m", "v", "timestamp"]
+    for name, rows in restricted.items():
+        assert [id_ for id_, _ in rows] == kept
+        if not name.endswith("timestamp"):
+            assert rows == [row for row in trained[name] if row[0] in kept]
+            continue
+        assert [id_ for id_, _ in trained[name]] == ids
+        seconds = {stamp for _, [stamp] in trained[name]}
+        assert result["began"] <= min(seconds) <= max(seconds) <= result["ended"]
+
+
 def test_it_is_what_tfra_takes_for_a_creator():
     de = import_tfra()
     creator = TieredTableCreator(ram="1MB", saver=de.FileSystemSaver())
