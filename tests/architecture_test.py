@@ -73,6 +73,10 @@ LONG_FILES = {
 }
 MAX_ARGUMENTS = 6
 LONG_CONSTRUCTORS: dict[str, str] = {
+    "tfctr/models/dcn_v2.py:DCNv2": (
+        "The sizes of its experts stand beside those of every network, one by one, as "
+        "the configuration of a training run names them."
+    ),
     "tfctr/optimizers/k_step_adam.py:KStepAdam": (
         "A Keras optimizer takes its hyperparameters one by one, as `get_config` gives "
         "them and `model.save` writes them."

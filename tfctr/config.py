@@ -53,12 +53,17 @@ class ModelConfig:
     """What is trained.
 
     Args:
-        name: String. `"deep_fm"`.
+        name: String. `"wide_deep"`, `"deep_fm"`, `"dcn"`, `"dcn_v2"` or `"dlrm"`.
         embedding: String. `"dynamic"`, tables that grow with the ids, or `"static"`,
             `keras.layers.Embedding` over vocabularies, as a baseline.
         dim: Integer. Width of the vectors.
         hidden_units: List of integers. Widths of the layers of the MLP.
         dropout: Float. Share of hidden units that training drops.
+        num_cross_layers: Integer. Of `"dcn"` and `"dcn_v2"`.
+        num_experts: Integer. Of each cross layer of `"dcn_v2"`.
+        rank: Integer. Inner width of the experts; 0: full matrices, and no experts.
+        bottom_units: List of integers. Widths of the layers of the MLP that `"dlrm"`
+            has for dense features, before one of width `dim`.
     """
 
     name: str = "deep_fm"
@@ -66,13 +71,22 @@ class ModelConfig:
     dim: int = 16
     hidden_units: tuple[int, ...] = (128, 128)
     dropout: float = 0.0
+    num_cross_layers: int = 3
+    num_experts: int = 4
+    rank: int = 32
+    bottom_units: tuple[int, ...] = (512, 256, 64)
 
     def __post_init__(self) -> None:
-        units = list(self.hidden_units)
-        is_good = all(width >= 1 for width in units)
-        _require(is_good, "model.hidden_units", "a list of positive integers", units)
+        for name in ("hidden_units", "bottom_units"):
+            units = list(getattr(self, name))
+            is_good = all(width >= 1 for width in units)
+            _require(is_good, f"model.{name}", "a list of positive integers", units)
         is_good = 0.0 <= self.dropout < 1.0
         _require(is_good, "model.dropout", "0 or more and below 1", self.dropout)
+        for name in ("num_cross_layers", "num_experts"):
+            value = getattr(self, name)
+            _require(value >= 1, f"model.{name}", "a positive integer", value)
+        _require(self.rank >= 0, "model.rank", "0 or more", self.rank)
 
 
 @dataclasses.dataclass(frozen=True)

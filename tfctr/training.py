@@ -20,8 +20,17 @@ from tfctr.config import RunConfig, TablesConfig, TrainConfig
 from tfctr.data import ClickLog, MovieLens, Position, SyntheticClickLog
 from tfctr.distributed import engine
 from tfctr.metrics import auc, log_loss
-from tfctr.models import DeepFM, DynamicTables, FeatureVectors, StaticTables
-from tfctr.models.feature_vectors import StaticEmbedding
+from tfctr.models import (
+    DCN,
+    DLRM,
+    DCNv2,
+    DeepFM,
+    DynamicTables,
+    FeatureVectors,
+    StaticTables,
+    WideDeep,
+)
+from tfctr.models.static_embedding import StaticEmbedding
 from tfctr.optimizers import KStepAdam, RowwiseAdagrad, RowwiseAdam
 
 _OPTIMIZERS = {
@@ -32,6 +41,14 @@ _OPTIMIZERS = {
     "rowwise_adam": RowwiseAdam,
     "adamw": keras.optimizers.AdamW,
     "ftrl": keras.optimizers.Ftrl,
+}
+# Each network, and what it takes of the config beside what all of them take.
+_NETWORKS: dict[str, tuple[Callable[..., keras.Model], tuple[str, ...]]] = {
+    "wide_deep": (WideDeep, ()),
+    "deep_fm": (DeepFM, ()),
+    "dcn": (DCN, ("num_cross_layers",)),
+    "dcn_v2": (DCNv2, ("num_cross_layers", "num_experts", "rank")),
+    "dlrm": (DLRM, ("bottom_units",)),
 }
 _EVALUATION_BATCH = 8192
 
@@ -137,9 +154,10 @@ def open_log(config: TrainConfig) -> ClickLog:
 def build_model(config: TrainConfig, features: Any, log: ClickLog) -> keras.Model:
     """Returns the model that the config names, not yet compiled."""
     model = config.model
-    if model.name != "deep_fm":
+    if model.name not in _NETWORKS:
+        known = ", ".join(f"'{name}'" for name in _NETWORKS)
         raise ValueError(
-            f"'model.name' must be 'deep_fm'. Received: model.name={model.name!r}."
+            f"'model.name' must be one of {known}. Received: model.name={model.name!r}."
         )
     vectors: FeatureVectors
     if model.embedding == "dynamic":
@@ -152,7 +170,13 @@ def build_model(config: TrainConfig, features: Any, log: ClickLog) -> keras.Mode
             "'model.embedding' must be one of 'dynamic', 'static'. "
             f"Received: model.embedding={model.embedding!r}."
         )
-    return DeepFM(features, vectors, model.dim, model.hidden_units, model.dropout)
+    network, names = _NETWORKS[model.name]
+    options = {name: getattr(model, name) for name in names}
+    if options.get("rank") == 0:
+        options["rank"] = None
+    return network(
+        features, vectors, model.dim, model.hidden_units, model.dropout, **options
+    )
 
 
 def predict_split(

@@ -183,6 +183,10 @@ def test_wrong_types_are_refused(name, value, expected):
         ("model.hidden_units=[8, 0]", "Received: model.hidden_units=[8, 0]."),
         ("model.dropout=1", "0 or more and below 1. Received: model.dropout=1.0."),
         ("model.dropout=-0.5", "Received: model.dropout=-0.5."),
+        ("model.bottom_units=[0]", "Received: model.bottom_units=[0]."),
+        ("model.num_cross_layers=0", "Received: model.num_cross_layers=0."),
+        ("model.num_experts=0", "Received: model.num_experts=0."),
+        ("model.rank=-1", "0 or more. Received: model.rank=-1."),
     ],
 )
 def test_values_out_of_range_are_refused(override, message):

@@ -15,6 +15,7 @@ from keras_layers import DynamicEmbedding
 from tfctr import training
 from tfctr.config import TrainConfig
 from tfctr.data import MovieLens, SyntheticClickLog
+from tfctr.models import DCN, DLRM, DCNv2, DeepFM, WideDeep
 
 SMALL = {
     "data": {"num_examples": 20_000, "fields": 4, "ids_per_field": 200, "num_dense": 2},
@@ -110,12 +111,12 @@ def test_best_scores_are_those_of_the_true_probabilities(small, log):
 def test_rows_are_the_ids_of_the_train_split_(small, log):
     inputs, _ = next(iter(log.batches("train", log.num_examples("train"))))
     distinct = sum(len(np.unique(column)) for column in inputs["ids"].numpy().T)
-    assert small[1]["rows"] == distinct
+    assert small[1]["rows"] == 2 * distinct  # A vector and a weight each.
     steps = {stats["step"] for stats in small[1]["tables"].values()}
     assert steps == {2 * 72}  # 18,000 examples in batches of 250, twice.
-    assert small[1]["tables"].keys() == {"vectors/vectors"}
-    (of_table,) = [stats["memory_bytes"] for stats in small[1]["tables"].values()]
-    assert small[1]["table_bytes"] == of_table
+    assert small[1]["tables"].keys() == {"vectors/vectors", "weights/weights"}
+    of_tables = [stats["memory_bytes"] for stats in small[1]["tables"].values()]
+    assert small[1]["table_bytes"] == sum(of_tables)
     assert small[1]["peak_memory_bytes"] > small[1]["table_bytes"]
 
 
@@ -149,6 +150,34 @@ def test_two_runs_are_equal_to_the_bit(small, tmp_path):
     for left, right in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_array_equal(left, right)
     assert rows_of(models[0]) == rows_of(models[1])
+
+
+CROSSES = {"num_cross_layers": 2, "num_experts": 5, "rank": 6}
+
+
+@pytest.mark.parametrize("embedding", ["dynamic", "static"])
+@pytest.mark.parametrize(
+    ("name", "kind", "sections", "sizes"),
+    [
+        ("wide_deep", WideDeep, {}, {}),
+        ("deep_fm", DeepFM, {}, {}),
+        ("dcn", DCN, CROSSES, {"num_cross_layers": 2}),
+        ("dcn_v2", DCNv2, CROSSES, CROSSES),
+        ("dcn_v2", DCNv2, {"rank": 0}, {"rank": None, "num_cross_layers": 3}),
+        ("dlrm", DLRM, {"bottom_units": [7, 5]}, {"bottom_units": (7, 5)}),
+        ("dlrm", DLRM, {"bottom_units": []}, {"bottom_units": ()}),
+    ],
+)
+def test_every_network_has_the_sizes_of_the_config(
+    name, kind, sections, sizes, embedding, log
+):
+    model = {**SMALL["model"], "name": name, "embedding": embedding, **sections}
+    asked = TrainConfig.from_dict({**SMALL, "model": model})
+    built = training.build_model(asked, log.features, log)
+    assert type(built) is kind
+    assert bool(built.embedding_layers) == (embedding == "static")
+    expected = {"dim": 4, "hidden_units": (16,), "dropout": 0.1, **sizes}
+    assert {size: getattr(built, size) for size in expected} == expected
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +258,7 @@ def test_movielens_trains_end_to_end(embedding, movielens_path, tmp_path):
         columns, _ = next(iter(log.batches("train", log.num_examples("train"))))
         columns["genres"] = columns["genres"].flat_values
         rows = sum(len(np.unique(column.numpy())) for column in columns.values())
-    assert result["rows"] == rows
+    assert result["rows"] == 2 * rows
     loaded = load(tmp_path)
     inputs, labels = next(iter(log.batches("test", log.num_examples("test"))))
     scores = loaded.predict(inputs, verbose=0)[:, 0]
@@ -369,7 +398,11 @@ def test_a_budget_without_eviction_stops_the_training(tmp_path):
         ("data.kind=csv", "one of 'movielens', 'synthetic'. Received: data.kind='csv'"),
         ("data.kind=movielens", "Received: data.path=''. Say --set data.path=path/to"),
         ("data.num_examples=5", "Received: num_examples=5."),
-        ("model.name=dcn", "must be 'deep_fm'. Received: model.name='dcn'."),
+        (
+            "model.name=fm",
+            "must be one of 'wide_deep', 'deep_fm', 'dcn', 'dcn_v2', 'dlrm'. Received: "
+            "model.name='fm'.",
+        ),
         (
             "model.embedding=x",
             "one of 'dynamic', 'static'. Received: model.embedding='x",

@@ -254,8 +254,8 @@ def _step_requests(
 
 
 def _model_row_bytes(workload: Workload) -> int:
-    """A DeepFM has a vector and a weight in one row."""
-    return row_bytes(workload.dim + 1)
+    """A DeepFM has a row with a vector and one with a weight."""
+    return row_bytes(workload.dim) + row_bytes(1)
 
 
 def _read_bytes(workload: Workload) -> int:

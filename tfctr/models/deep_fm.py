@@ -1,6 +1,5 @@
 """`DeepFM`: factorization machine and deep network on shared vectors."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,23 +7,24 @@ import keras
 
 from keras_layers import FactorizationMachine
 from tfctr.feature import Feature
+from tfctr.models.click_model import ClickModel
 from tfctr.models.feature_vectors import FeatureVectors
-from tfctr.models.stack_fields import StackFields
+from tfctr.models.network_parts import NetworkParts
 
 
 @keras.saving.register_keras_serializable(package="tfctr")
-class DeepFM(keras.Model):
-    """Predicts the probability of a click.
+class DeepFM(ClickModel):
+    """Predicts the probability of a click by pairs of features and an MLP.
 
-        p = sigmoid(bias + Σ w_i + Σ_{i<j} <v_i, v_j> + dense part + MLP([v_1, ...]))
+        p = sigmoid(bias + linear part + Σ_{i<j} <v_i, v_j> + MLP([v_1, ..., numbers]))
 
-    Every id has a vector `v` and a weight `w`, side by side in one row `[v | w]` of
-    width `dim + 1`, so that it is looked up once. The factorization machine and the MLP
-    share the vectors.
+    The `v_i` are the vectors of the ids, the numbers are the dense features. The linear
+    part is the sum of one weight per id, and a weighted sum of the numbers. The
+    factorization machine and the MLP share the vectors.
 
     Args:
         features: `Feature`s of the inputs.
-        vectors: `FeatureVectors`: where weights and vectors come from.
+        vectors: `FeatureVectors`: where vectors and weights come from.
         dim: Integer. Width of the vectors.
         hidden_units: Integers. Widths of the layers of the MLP.
         dropout: Float. Share of the units of each hidden layer that training drops.
@@ -54,86 +54,12 @@ class DeepFM(keras.Model):
         self,
         features: Sequence[Feature],
         vectors: FeatureVectors,
-        dim: int = 16,
-        hidden_units: Sequence[int] = (128, 128),
+        dim: int = 10,
+        hidden_units: Sequence[int] = (400, 400, 400),
         dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        inputs = {feature.name: _input(feature) for feature in features}
-        if len(inputs) < len(features):
-            raise ValueError(
-                "`features` must have a name each, which no other has. Received: "
-                f"features={[feature.name for feature in features]}."
-            )
-        if dim < 1:
-            raise ValueError(f"`dim` must be a positive integer. Received: dim={dim}.")
-        id_features = [feature for feature in features if not feature.is_dense]
-        if not id_features:
-            raise ValueError(
-                "`features` must hold at least one feature of ids. Received: "
-                f"features={[feature.name for feature in features]}, all dense."
-            )
-        ids = {feature.name: inputs[feature.name] for feature in id_features}
-        rows = StackFields(name="fields")(
-            vectors.layer("vectors", id_features, dim + 1)(ids)
-        )
-        # (batch, fields, dim) and (batch, fields, 1)
-        fields, weights = keras.ops.split(rows, [dim], axis=-1)
-        logits = [
-            keras.ops.sum(weights, axis=1),
-            FactorizationMachine(name="factorization_machine")(fields),
-        ]
-        hidden = keras.layers.Flatten(name="flat_fields")(fields)
-        dense = [
-            keras.layers.Reshape((feature.width or 1,))(inputs[feature.name])
-            for feature in features
-            if feature.is_dense
-        ]
-        if dense:
-            numbers = dense[0] if len(dense) == 1 else keras.ops.concatenate(dense, -1)
-            logits.append(
-                keras.layers.Dense(1, use_bias=False, name="dense_weights")(numbers)
-            )
-            hidden = keras.layers.Concatenate(name="deep_inputs")([hidden, numbers])
-        for index, units in enumerate(hidden_units):
-            name = f"hidden_{index}"
-            hidden = keras.layers.Dense(units, activation="relu", name=name)(hidden)
-            if dropout:
-                hidden = keras.layers.Dropout(dropout, name=f"dropout_{index}")(hidden)
-        logits.append(keras.layers.Dense(1, name="deep_logit")(hidden))
-        logit = keras.layers.Add(name="logit")(logits)
-        output = keras.layers.Activation("sigmoid", name="probability")(logit)
-        super().__init__(inputs=inputs, outputs=output, **kwargs)
-        self.features = tuple(features)
-        self.vectors = vectors
-        self.dim = dim
-        self.hidden_units = tuple(hidden_units)
-        self.dropout = dropout
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "features": [dataclasses.asdict(feature) for feature in self.features],
-            "vectors": keras.saving.serialize_keras_object(self.vectors),
-            "dim": self.dim,
-            "hidden_units": list(self.hidden_units),
-            "dropout": self.dropout,
-        }
-
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: Any = None
-    ) -> "DeepFM":
-        config = dict(config)
-        config["features"] = [Feature(**feature) for feature in config["features"]]
-        config["vectors"] = keras.saving.deserialize_keras_object(config["vectors"])
-        return cls(**config)
-
-
-def _input(feature: Feature) -> Any:
-    return keras.Input(
-        feature.shape,
-        dtype=feature.dtype,
-        ragged=feature.is_bag,
-        name=feature.name,
-    )
+        parts = NetworkParts(features, vectors, dim, hidden_units, dropout)
+        pairs = FactorizationMachine(name="factorization_machine")(parts.fields)
+        hidden = parts.mlp(parts.flat_inputs(), hidden_units)
+        super().__init__(parts, hidden, [parts.linear_logit(), pairs], **kwargs)

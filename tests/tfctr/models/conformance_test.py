@@ -8,7 +8,15 @@ import pytest
 import tensorflow as tf
 
 from keras_layers import DynamicEmbedding, TieredStorage
-from tfctr.models import DeepFM, DynamicTables, StaticTables
+from tfctr.models import (
+    DCN,
+    DLRM,
+    DCNv2,
+    DeepFM,
+    DynamicTables,
+    StaticTables,
+    WideDeep,
+)
 from tfctr.optimizers import RowwiseAdagrad, RowwiseAdam
 from tfctr_ops import SparseOptimizer
 
@@ -18,10 +26,11 @@ COUNT = 32
 def static_tables():
     # Without some of the ids: those share one vector.
     ids = np.arange(-3, 3) * 2**60
-    return StaticTables({"user": [1, 2, 3], "ids": ids, "tags": np.array(["a", "b"])})
+    vocabularies = {"user": [1, 2, 3], "ids": ids, "tags": np.array(["a", "b"])}
+    return StaticTables(vocabularies, keras.initializers.RandomNormal(0, 0.1))
 
 
-# One line per way to get vectors; a model is tried with each.
+# One line per way to get vectors; one model is tried with each.
 VECTORS = {
     "static": static_tables,
     "keras_optimizer": lambda: DynamicTables(keras.optimizers.Adam(0.02)),
@@ -34,20 +43,38 @@ VECTORS = {
         TieredStorage("1MB", eviction_policy="clock"),
         "random_normal",
         3,
+        keras.optimizers.Adagrad(0.1),
     ),
 }
+SIZES = {"dim": 4, "hidden_units": (8, 4)}
 # One line per model: its class, and the arguments beside features and vectors.
 MODELS = {
-    "DeepFM": (DeepFM, {"dim": 4, "hidden_units": (8, 4)}),
+    "WideDeep": (WideDeep, SIZES),
+    "DeepFM": (DeepFM, SIZES),
+    "DCN": (DCN, {**SIZES, "num_cross_layers": 2}),
+    "DCNv2": (DCNv2, {**SIZES, "num_cross_layers": 1, "num_experts": 2, "rank": 3}),
+    "DLRM": (DLRM, {**SIZES, "bottom_units": (6,)}),
 }
+EVERY_MODEL = pytest.mark.parametrize("kind", MODELS)
+# Every model, and every way to get vectors.
+EVERY_PAIR = pytest.mark.parametrize(
+    "kind, vectors",
+    [
+        *((kind, "keras_optimizer") for kind in MODELS if kind != "DeepFM"),
+        *(("DeepFM", vectors) for vectors in VECTORS),
+    ],
+)
+EITHER = pytest.mark.parametrize(
+    "kind, vectors",
+    [*((kind, "keras_optimizer") for kind in MODELS), ("DeepFM", "static")],
+)
 
 
-@pytest.fixture(params=MODELS)
-def make(request, features):
-    kind, arguments = MODELS[request.param]
-
-    def make(vectors="keras_optimizer"):
-        model = kind(features, VECTORS[vectors](), **arguments)
+@pytest.fixture
+def make(features):
+    def make(kind, vectors="keras_optimizer"):
+        network, arguments = MODELS[kind]
+        model = network(features, VECTORS[vectors](), **arguments)
         adam = keras.optimizers.Adam(0.01)
         # Eagerly: tracing takes longer than these few steps. `training_test` traces.
         model.compile(adam, "binary_crossentropy", run_eagerly=True)
@@ -73,9 +100,11 @@ def rows_of(model):
     }
 
 
-@pytest.mark.parametrize("vectors", VECTORS)
-def test_trains_saves_and_goes_on_as_if_never_saved(make, vectors, examples, tmp_path):
-    model = make(vectors)
+@EVERY_PAIR
+def test_trains_saves_and_goes_on_as_if_never_saved(
+    make, kind, vectors, examples, tmp_path
+):
+    model = make(kind, vectors)
     losses = fit(model, examples(COUNT), epochs=4)
     assert np.isfinite(losses).all()
     assert losses[-1] < losses[0]
@@ -95,18 +124,20 @@ def test_trains_saves_and_goes_on_as_if_never_saved(make, vectors, examples, tmp
     assert rows_of(loaded) == rows_of(model)
 
 
-@pytest.mark.parametrize("vectors", VECTORS)
-def test_config_round_trip(make, vectors):
-    model = make(vectors)
+@EVERY_PAIR
+def test_config_round_trip(make, kind, vectors):
+    model = make(kind, vectors)
     config = keras.saving.serialize_keras_object(model)
     text = json.dumps(config)
     again = keras.saving.deserialize_keras_object(json.loads(text))
     assert json.dumps(keras.saving.serialize_keras_object(again)) == text
 
 
-@pytest.mark.parametrize("vectors", ["static", "keras_optimizer"])
-def test_weights_go_into_a_model_from_the_config(make, vectors, examples, tmp_path):
-    model = make(vectors)
+@EITHER
+def test_weights_go_into_a_model_from_the_config(
+    make, kind, vectors, examples, tmp_path
+):
+    model = make(kind, vectors)
     fit(model, examples(COUNT), epochs=1)
     model.save_weights(tmp_path / "model.weights.h5")
     other = type(model).from_config(model.get_config())
@@ -117,9 +148,9 @@ def test_weights_go_into_a_model_from_the_config(make, vectors, examples, tmp_pa
     )
 
 
-@pytest.mark.parametrize("vectors", ["static", "keras_optimizer"])
-def test_a_clone_with_the_same_weights_predicts_the_same(make, vectors, examples):
-    model = make(vectors)
+@EITHER
+def test_a_clone_with_the_same_weights_predicts_the_same(make, kind, vectors, examples):
+    model = make(kind, vectors)
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
     for layer in [*model.layers, *clone.layers]:
@@ -132,9 +163,9 @@ def test_a_clone_with_the_same_weights_predicts_the_same(make, vectors, examples
     assert len(np.unique(found)) > COUNT // 2
 
 
-@pytest.mark.parametrize("vectors", ["static", "keras_optimizer"])
-def test_predicts_probabilities_for_any_batch_size(make, vectors, examples):
-    model = make(vectors)
+@EITHER
+def test_predicts_probabilities_for_any_batch_size(make, kind, vectors, examples):
+    model = make(kind, vectors)
     inputs, _ = examples(COUNT)
     whole = model(inputs, training=False).numpy()
     assert whole.shape == (COUNT, 1)
@@ -143,8 +174,9 @@ def test_predicts_probabilities_for_any_batch_size(make, vectors, examples):
     np.testing.assert_allclose(model(one, training=False), whole[3:4], rtol=1e-6)
 
 
-def test_evaluation_and_prediction_make_no_rows(make, examples):
-    model = make()
+@EVERY_MODEL
+def test_evaluation_and_prediction_make_no_rows(make, kind, examples):
+    model = make(kind)
     inputs, labels = examples(COUNT)
     model.evaluate(inputs, labels, verbose=0)
     model.predict(inputs, verbose=0)

@@ -79,6 +79,12 @@ def test_bags_give_the_mean_and_empty_ones_zeros(vectors):
     np.testing.assert_allclose(bags, expected, rtol=1e-6)
 
 
+def test_linear_weights_start_at_zero(vectors):
+    layer = vectors.layer("weights", [*IDS, BAG], 1, is_linear=True)
+    for weights in layer(inputs(), training=True).values():
+        np.testing.assert_array_equal(weights, np.zeros(weights.shape))
+
+
 # Dynamic tables.
 
 
@@ -122,6 +128,25 @@ def test_tables_from_the_config_start_from_the_same_rows():
         np.testing.assert_array_equal(rows[0][name], rows[1][name])
 
 
+def optimizer_of(tables, is_linear):
+    layer = tables.layer("table", IDS[:1], 1, is_linear=is_linear)
+    return layer.features["user"].table.optimizer
+
+
+def test_linear_weights_have_the_optimizer_of_the_vectors_or_their_own():
+    adam, sgd = keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.125)
+    for is_linear in (False, True):
+        assert optimizer_of(DynamicTables(adam), is_linear) is adam
+    tables = DynamicTables(adam, linear_optimizer=sgd)
+    assert optimizer_of(tables, is_linear=False) is adam
+    assert optimizer_of(tables, is_linear=True) is sgd
+    copy = DynamicTables.from_config(tables.get_config())
+    assert type(optimizer_of(copy, is_linear=False)) is keras.optimizers.Adam
+    of_copy = optimizer_of(copy, is_linear=True)
+    assert type(of_copy) is keras.optimizers.SGD
+    assert float(of_copy.learning_rate) == 0.125
+
+
 def test_all_tables_share_one_budget():
     storage = TieredStorage("4KB")
     tables = DynamicTables("sgd", storage)
@@ -151,6 +176,22 @@ def test_static_strings_read_their_rows():
     layer = StaticTables({"zip": np.array(["b", "a", ""])}).layer("v", [feature], DIM)
     found = layer({"zip": tf.constant(["", "a", "b", "[UNK]", "x"])})["zip"].numpy()
     np.testing.assert_array_equal(found, table_of(layer, "zip")[[3, 2, 1, 0, 0]])
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_static_tables_start_by_the_initializer_each_with_its_own_numbers(seed):
+    normal = keras.initializers.RandomNormal(1.0, 0.25, seed)
+    known = {name: np.arange(300) for name in ("user", "movie")}
+    tables = StaticTables(known, normal)
+    for each in (tables, StaticTables.from_config(tables.get_config())):
+        layer = each.layer("v", [Feature(name, "int64") for name in known], 4)
+        layer.build(None)
+        rows = [layer.tables[name].embeddings.numpy() for name in known]
+        # Four standard deviations of mean and deviation of 1204 numbers.
+        for of_feature in rows:
+            assert of_feature.mean() == pytest.approx(1.0, abs=4 * 0.25 / 1204**0.5)
+            assert of_feature.std() == pytest.approx(0.25, abs=4 * 0.25 / 2408**0.5)
+        assert (rows[0] != rows[1]).all()
 
 
 def test_num_rows_counts_all_tables():
