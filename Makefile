@@ -10,6 +10,8 @@
 PINNED := .venv
 NEWEST := .venv-newest
 BIN := $(PINNED)/bin
+# Whole files: their tests share what takes long to make.
+PYTEST_WORKERS ?= --numprocesses 2 --dist loadfile
 CC_FILES = $(shell find tfctr_ops tests -name '*.cc' -o -name '*.h')
 
 export CXX
@@ -33,10 +35,10 @@ test: setup  ## Run all tests.
 	@$(MAKE) --no-print-directory test-cc
 	@bash tools/install_sshd.sh
 	@bash tools/install_redis.sh
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PYTEST_WORKERS)
 
 test-newest: setup-newest  ## Run the tests on the newest TensorFlow.
-	$(NEWEST)/bin/python -m pytest
+	$(NEWEST)/bin/python -m pytest $(PYTEST_WORKERS)
 
 soak: setup  ## Run the long random tests.
 	$(BIN)/python -m pytest -m soak
@@ -45,7 +47,7 @@ check: lint  ## What to run before a commit: lint, sanitizers, tests.
 	@$(MAKE) --no-print-directory check-cc
 	@bash tools/install_sshd.sh
 	@bash tools/install_redis.sh
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PYTEST_WORKERS)
 
 lint: setup  ## Check format, style and types.
 	$(BIN)/ruff format --check .

@@ -187,9 +187,8 @@ class DynamicEmbedding(keras.layers.Layer):
                 system has nearly all rows that are read.
         """
         flat = self._flatten(inputs, None)
-        for group in self._groups:
-            keys = self._keys_in(group, flat)
-            group.table.prefetch(keys.ids, keys.features, unless_cached)
+        for lookup in self._lookups:
+            lookup.prefetch(flat, unless_cached)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         inputs = {"": inputs} if self._single else inputs
@@ -242,8 +241,8 @@ class DynamicEmbedding(keras.layers.Layer):
         """Returns how many keys were trained or written, over all tables."""
         return sum(group.table.size() for group in self._groups)
 
-    def stats(self) -> dict[str, dict[str, int]]:
-        """Returns counts of what each table holds and did."""
+    def stats(self) -> dict[str, dict[str, Any]]:
+        """Returns counts of what each table holds and did: `EmbeddingStore.stats`."""
         return {name: table.stats() for name, table in self.tables.items()}
 
     def forecast(self, num_keys: int) -> dict[str, Forecast]:
@@ -434,18 +433,6 @@ class DynamicEmbedding(keras.layers.Layer):
             for name, config in self.features.items()
         }
 
-    def _features_in(self, group: TableGroup) -> list[str]:
-        return [
-            name
-            for name, place in self._places.items()
-            if self._groups[place.group] is group
-        ]
-
-    def _keys_in(self, group: TableGroup, flat: dict[str, FlatIds]) -> Keys:
-        """Returns the keys of all features of the group, one behind the other."""
-        names = self._features_in(group)
-        return Keys.concat([(flat[name].ids, flat[name].features) for name in names])
-
     def _look_up(
         self, flat: dict[str, FlatIds], training: bool | None
     ) -> dict[str, Any]:
@@ -453,31 +440,16 @@ class DynamicEmbedding(keras.layers.Layer):
         outputs: dict[str, Any] = {}
         for lookup in self._lookups:
             anchor = tf.convert_to_tensor(self.anchor.value)
-            keys = [self._keys_in(group, flat) for group in lookup.groups]
             if not self.trainable:
-                found = lookup.read(keys)
+                outputs |= lookup.read(flat)
             elif training is None:
-                found = lookup.read_untold(anchor, keys, self.name)
+                outputs |= lookup.read_untold(anchor, flat, self.name)
             else:
-                found = lookup.lookup(anchor, keys) if training else lookup.read(keys)
-            for group, rows in zip(lookup.groups, found, strict=True):
-                outputs |= self._finish(group, rows, flat)
-        return {name: outputs[name] for name in flat}
-
-    def _finish(
-        self, group: TableGroup, rows: tf.Tensor, flat: dict[str, FlatIds]
-    ) -> dict[str, Any]:
-        """Returns the outputs of the group's features, of the rows of `_keys_in`."""
-        names = self._features_in(group)
-        parts = [rows]
-        if len(names) > 1:
-            parts = tf.split(rows, [tf.size(flat[name].ids) for name in names])
-        outputs = {}
-        for name, part in zip(names, parts, strict=True):
-            part.set_shape([None, group.config.dim])
-            # Pooled first: in float32, whatever the policy.
-            outputs[name] = tf.cast(flat[name].finish(part), self.compute_dtype)
-        return outputs
+                outputs |= (
+                    lookup.lookup(anchor, flat) if training else lookup.read(flat)
+                )
+        # Pooled first: in float32, whatever the policy.
+        return {name: tf.cast(outputs[name], self.compute_dtype) for name in flat}
 
     def _keys_of(self, ids: Any, feature: str | int | None) -> tuple[TableGroup, Keys]:
         if not self.built:

@@ -25,11 +25,16 @@ class FlatIds:
         features: int32 `(p,)` where p divides n: the number of the feature of each id
             in its table, or -1 for padding.
         finish: Function from rows `(n, dim)` to the output of the feature.
+        samples: Function without arguments that returns the example which each id is
+            of: int32 `(n,)`.
+        may_repeat: Boolean. Whether one example may hold equal ids of one number.
     """
 
     ids: tf.Tensor
     features: tf.Tensor
     finish: Callable[[tf.Tensor], tf.Tensor]
+    samples: Callable[[], tf.Tensor]
+    may_repeat: bool
 
 
 def check_id_dtype(dtype: Any, owner: str) -> None:
@@ -118,6 +123,7 @@ def flatten_feature(
     features = _features(ids, is_id, number)
     unflatten = _unflatten(ids)
     combiner = config.combiner
+    repeats = not config.per_column and ids.shape.rank != 1
     if combiner is None:
         if weights is not None:
             raise ValueError(
@@ -128,7 +134,9 @@ def flatten_feature(
         if config.per_column:
             _check_columns(ids, len(numbers), owner)
             features = tf.constant(list(numbers), tf.int32)
-        return FlatIds(tf.reshape(ids, [-1]), features, unflatten)
+        return FlatIds(
+            tf.reshape(ids, [-1]), features, unflatten, lambda: _samples(ids), repeats
+        )
     if ids.shape.rank is not None and ids.shape.rank < 2:
         raise ValueError(
             f"{owner} pools the last axis of its ids, and expects at least shape "
@@ -146,6 +154,8 @@ def flatten_feature(
         tf.reshape(ids, [-1]),
         features,
         lambda rows: pool_axis(unflatten(rows), w, combiner),
+        lambda: _samples(ids),
+        repeats,
     )
 
 
@@ -254,6 +264,8 @@ def _flatten_bags(
         ids,
         _features(ids, is_id, number),
         lambda rows: pool_segments(rows, weights, segments, num_segments, combiner),
+        lambda: tf.cast(segments, tf.int32),
+        may_repeat=True,
     )
 
 
@@ -299,6 +311,13 @@ def _features(ids: tf.Tensor, is_id: tf.Tensor | None, number: int) -> tf.Tensor
     if is_id is None:
         return tf.constant([number], tf.int32)
     return tf.reshape(tf.where(is_id, number, -1), [-1])
+
+
+def _samples(ids: tf.Tensor) -> tf.Tensor:
+    """Returns where each id stands on the first axis: int32 `(n,)`."""
+    num_samples = tf.shape(ids)[0] if ids.shape.rank != 0 else 1
+    per_sample = tf.size(ids) // tf.maximum(num_samples, 1)
+    return tf.repeat(tf.range(num_samples), per_sample)
 
 
 def _unflatten(ids: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:

@@ -106,7 +106,17 @@ class TableConfig:
 
     def sparse_optimizer(self) -> SparseOptimizer:
         """Returns what an update does to a row of this table."""
-        return to_sparse_optimizer(self.optimizer)
+        described = to_sparse_optimizer(self.optimizer)
+        # One weight has no direction to keep: an optimizer may leave such rows as long
+        # as they are.
+        if self.dim == 1 and not getattr(self.optimizer, "clip_linear", True):
+            return dataclasses.replace(described, clip_ratio=None, clip_floor=0.0)
+        return described
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether an update must know in how many samples each id was."""
+        return self.sparse_optimizer().clip_ratio is not None
 
     def row_initializer(self) -> RowInitializer:
         """Returns from what a row of this table starts."""

@@ -33,14 +33,18 @@ class TableGroup:
         features: Names of the features, `table/namespace`, and their numbers: 0, 1, 2
             and so on. Saved rows are matched by these names.
         seeds: The seed of each feature's table.
+        inputs: The layer's features by name, and the numbers of each here: one, or one
+            for each column.
     """
 
     config: TableConfig
     features: dict[str, int] = dataclasses.field(default_factory=dict)
     seeds: list[int] = dataclasses.field(default_factory=list)
+    inputs: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     # Set when the layer is built; `step` is a Keras variable: how many updates the
     # layer has seen.
     table: Table = dataclasses.field(init=False)
+    counts_samples: bool = dataclasses.field(init=False)
     step: Any = dataclasses.field(init=False)
     _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
@@ -52,10 +56,16 @@ class TableGroup:
             self.seeds.append(feature_seed(seed, namespace))
         return self.features[name]
 
+    @property
+    def shares_numbers(self) -> bool:
+        """Whether equal ids of several features are one key."""
+        return len(self.features) < sum(map(len, self.inputs.values()))
+
     def open(self, storage: Storage) -> None:
         """Makes the live table, outside of any function that is being traced."""
         with tf.init_scope():
             self.table = storage.open(self.config, self.seeds)
+            self.counts_samples = self.config.counts_samples
 
     def one_at_a_time(self) -> contextlib.AbstractContextManager[Any]:
         """Lets no other thread come between the table and `step`.
@@ -165,6 +175,7 @@ def group_tables(
         numbers = [
             group.number_of(table.name, space, seeds[table.name]) for space in spaces
         ]
+        group.inputs[name] = tuple(numbers)
         index = list(groups.values()).index(group)
         places[name] = Place(index, tuple(numbers))
     return list(groups.values()), places

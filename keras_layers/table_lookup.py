@@ -4,17 +4,24 @@ import contextlib
 import os
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from keras_layers.feature_ids import FlatIds
 from keras_layers.storage.storage import Lookup, Storage, Update
 from keras_layers.table_group import Keys, TableGroup
+from tfctr_ops import sample_counts
+
+Flat = Mapping[str, FlatIds]
 
 
 class TableLookup:
     """Tables of one storage and one row width, and the way of gradients to them.
+
+    Methods take the flat ids of all features of the layer by name, and return the
+    outputs of those whose tables these are, in float32.
 
     Args:
         storage: `Storage` that has opened the tables.
@@ -25,8 +32,8 @@ class TableLookup:
         self._storage = storage
         self.groups = tuple(groups)
 
-    def lookup(self, anchor: tf.Tensor, keys: Sequence[Keys]) -> list[tf.Tensor]:
-        """Returns rows of each table whose gradient moves it when it is taken.
+    def lookup(self, anchor: tf.Tensor, flat: Flat) -> dict[str, tf.Tensor]:
+        """Returns outputs whose gradient moves the tables when it is taken.
 
         The gradient with respect to `anchor`, a scalar, is what a training step asks
         for; it is zero, and on the way to it the tables are updated. Those whose rows
@@ -41,7 +48,7 @@ class TableLookup:
         @tf.custom_gradient
         def lookup(anchor: tf.Tensor) -> Any:
             with self._one_at_a_time():
-                found = self._storage.lookup(self._asked(keys))
+                found = self._storage.lookup(self._asked(flat, trains=True))
             tickets = [ticket for _, ticket in found]
 
             def update(*upstream: tf.Tensor) -> tf.Tensor:
@@ -51,27 +58,26 @@ class TableLookup:
             return [rows for rows, _ in found], update
 
         rows: list[tf.Tensor] = lookup(anchor)
-        if len(rows) == 1:
-            return rows
-        return [
-            _note_gradient(of_table, has_gradient, place)
-            for place, of_table in enumerate(rows)
-        ]
+        if len(rows) > 1:
+            rows = [
+                _note_gradient(of_table, has_gradient, place)
+                for place, of_table in enumerate(rows)
+            ]
+        return self._finish(rows, flat)
 
-    def read(self, keys: Sequence[Keys]) -> list[tf.Tensor]:
-        """Returns rows of each table without a gradient, and changes nothing."""
-        with self._one_at_a_time():
-            return self._storage.read(self._asked(keys))
+    def read(self, flat: Flat) -> dict[str, tf.Tensor]:
+        """Returns outputs without a gradient, and changes nothing."""
+        return self._finish(self._read(flat), flat)
 
     def read_untold(
-        self, anchor: tf.Tensor, keys: Sequence[Keys], layer: str
-    ) -> list[tf.Tensor]:
+        self, anchor: tf.Tensor, flat: Flat, layer: str
+    ) -> dict[str, tf.Tensor]:
         """As `read`, for a call that nobody told whether it is training.
 
         A gradient through it is an error: without one, a model whose `call` has no
         argument `training` would fit everything but the table, and say nothing.
         """
-        found = self.read(keys)
+        found = self._read(flat)
 
         @tf.custom_gradient
         def read(anchor: tf.Tensor) -> Any:
@@ -87,19 +93,37 @@ class TableLookup:
 
             return [tf.identity(each) for each in found], refuse
 
-        rows: list[tf.Tensor] = read(anchor)
-        return rows
+        return self._finish(read(anchor), flat)
 
-    def _asked(self, keys: Sequence[Keys]) -> list[Lookup]:
-        return [
-            Lookup(
-                group.table,
-                of_group.ids,
-                of_group.features,
-                tf.convert_to_tensor(group.step.value),
-            )
-            for group, of_group in zip(self.groups, keys, strict=True)
-        ]
+    def prefetch(self, flat: Flat, unless_cached: bool) -> None:
+        """Starts bringing rows up; see `Table.prefetch`."""
+        for group in self.groups:
+            keys = _keys_of(group, flat)
+            group.table.prefetch(keys.ids, keys.features, unless_cached)
+
+    def _read(self, flat: Flat) -> list[tf.Tensor]:
+        with self._one_at_a_time():
+            return self._storage.read(self._asked(flat, trains=False))
+
+    def _asked(self, flat: Flat, trains: bool) -> list[Lookup]:
+        lookups = []
+        for group in self.groups:
+            keys = _keys_of(group, flat)
+            counts = _sample_counts(group, flat, keys) if trains else None
+            step = tf.convert_to_tensor(group.step.value)
+            lookups.append(Lookup(group.table, keys.ids, keys.features, step, counts))
+        return lookups
+
+    def _finish(self, rows: Sequence[tf.Tensor], flat: Flat) -> dict[str, tf.Tensor]:
+        """Returns the outputs of features, of the rows of each table's `_keys_of`."""
+        outputs = {}
+        for group, of_group in zip(self.groups, rows, strict=True):
+            sizes = [tf.size(flat[name].ids) for name in group.inputs]
+            parts = tf.split(of_group, sizes) if len(sizes) > 1 else [of_group]
+            for name, part in zip(group.inputs, parts, strict=True):
+                part.set_shape([None, group.config.dim])
+                outputs[name] = flat[name].finish(part)
+        return outputs
 
     def _update(
         self,
@@ -125,6 +149,24 @@ class TableLookup:
             for group in self.groups:
                 locks.enter_context(group.one_at_a_time())
             yield
+
+
+def _keys_of(group: TableGroup, flat: Flat) -> Keys:
+    """Returns the keys of all features of the group, one behind the other."""
+    return Keys.concat([(flat[name].ids, flat[name].features) for name in group.inputs])
+
+
+def _sample_counts(group: TableGroup, flat: Flat, keys: Keys) -> tf.Tensor | None:
+    """Returns counts that add up to the samples of each key, if that is asked for.
+
+    Where no sample can hold a key twice, each occurrence counts anyway.
+    """
+    parts = [flat[name] for name in group.inputs]
+    may_repeat = group.shares_numbers or any(part.may_repeat for part in parts)
+    if not (group.counts_samples and may_repeat):
+        return None
+    samples = [part.samples() for part in parts]
+    return sample_counts(keys.ids, keys.features, tf.concat(samples, 0))
 
 
 def _warn_of_ranks(storage: Storage) -> None:

@@ -32,6 +32,7 @@ PARTS = {
     "migration": (),
     # The one module that knows them all.
     "training": (
+        "builders",
         "callbacks",
         "checkpoint",
         "config",
@@ -43,7 +44,8 @@ PARTS = {
         "optimizers",
         "topology",
     ),
-    "study": ("config", "training"),
+    "builders": ("config", "data", "distributed", "models", "optimizers"),
+    "study": ("callbacks", "config", "optimizers", "training"),
     # Its workers measure whole models.
     "bench": ("data", "distributed", "feature", "models", "optimizers"),
     "cli": (
@@ -76,6 +78,10 @@ LONG_CONSTRUCTORS: dict[str, str] = {
     "tfctr/models/dcn_v2.py:DCNv2": (
         "The sizes of its experts stand beside those of every network, one by one, as "
         "the configuration of a training run names them."
+    ),
+    "tfctr/optimizers/cow_clip.py:CowClip": (
+        "A Keras optimizer takes its hyperparameters one by one, as `get_config` gives "
+        "them and `model.save` writes them."
     ),
     "tfctr/optimizers/k_step_adam.py:KStepAdam": (
         "A Keras optimizer takes its hyperparameters one by one, as `get_config` gives "

@@ -55,6 +55,8 @@ def test_examples_run(obj, capsys):
 
 @ALL
 def test_arguments_are_documented(obj):
+    if isinstance(obj, type) and issubclass(obj, Exception):
+        return  # Made by us alone; Python knows no signature of it.
     arguments = [
         name
         for name, parameter in inspect.signature(obj).parameters.items()

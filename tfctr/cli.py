@@ -11,6 +11,7 @@ from collections.abc import Sequence
 BENCHES = ("step", "scale", "grow", "fit", "ssd", "snapshot", "policy", "horovod")
 # Those that write gigabytes to a disk.
 DISK_BENCHES = ("ssd", "snapshot")
+STUDY_RULES = ("none", "sqrt", "linear", "cowclip")
 # Those of tfctr.migration, which imports TensorFlow.
 TFRA_OPTIMIZERS = ("sgd", "adagrad", "adam", "ftrl")
 
@@ -42,15 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     train = commands.add_parser("train", help="train a model from a TOML file")
-    train.add_argument("config", help="TOML file; see examples/")
-    train.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="overrides",
-        help="override an entry of the file; may be repeated",
-    )
+    _add_config(train)
     train.add_argument("--json", metavar="FILE", help="write the results there")
     train.set_defaults(run=_train)
 
@@ -92,6 +85,37 @@ def _parser() -> argparse.ArgumentParser:
     )
     tfra.set_defaults(run=_import_tfra)
 
+    study = commands.add_parser("study", help="train one model in many ways")
+    study.add_argument("what", choices=("large-batch",))
+    _add_config(study)
+    study.add_argument(
+        "--batch-sizes",
+        required=True,
+        type=_integers,
+        metavar="N,N,...",
+        help="multiples of run.batch_size",
+    )
+    study.add_argument(
+        "--rules",
+        default=list(STUDY_RULES),
+        type=_words,
+        metavar="RULE,RULE,...",
+        help="by which learning rates grow; by default " + ",".join(STUDY_RULES),
+    )
+    study.add_argument(
+        "--networks",
+        default=[],
+        type=_words,
+        metavar="NAME,NAME,...",
+        help="names of models; that of the config by default",
+    )
+    study.add_argument(
+        "--output",
+        metavar="FILE",
+        help="the CSV file; benchmarks/large_batch_DATASET.csv by default",
+    )
+    study.set_defaults(run=_study)
+
     bench = commands.add_parser("bench", help="measure, beside the peers")
     bench.add_argument("what", choices=BENCHES)
     bench.add_argument("--json", metavar="FILE", help="write the results there")
@@ -105,6 +129,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     bench.set_defaults(run=_bench)
     return parser
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", help="TOML file; see examples/")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        dest="overrides",
+        help="override an entry of the file; may be repeated",
+    )
+
+
+def _words(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _integers(text: str) -> list[int]:
+    return [int(word) for word in _words(text)]
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -166,6 +210,21 @@ def _import_tfra(options: argparse.Namespace) -> int:
     print(
         f"Written. Read it with restore_snapshot({options.directory!r}) of the layer."
     )
+    return 0
+
+
+def _study(options: argparse.Namespace) -> int:
+    from tfctr import study
+    from tfctr.config import TrainConfig
+
+    rows = study.large_batch(
+        TrainConfig.load(options.config, options.overrides),
+        options.batch_sizes,
+        options.rules,
+        options.networks,
+        options.output,
+    )
+    print(study.table(rows))
     return 0
 
 

@@ -103,6 +103,12 @@ class TablesConfig:
             for no limit.
         eviction_policy: String. `"none"`, `"clock"`, `"lru"` or `"lfu"`; empty
             chooses, see `TieredStorage`.
+        clip_ratio: Float. Gradients of rows are clipped by `CowClip` with this ratio;
+            0: they are not.
+        clip_floor: Float. The floor of `CowClip`.
+        l2: Float. Strength of L2 on the rows of a batch; see `CowClip`.
+        stddev: Float. Standard deviation of the normal law from which vectors start;
+            0: Keras' uniform one.
     """
 
     optimizer: str = "adam"
@@ -111,9 +117,14 @@ class TablesConfig:
     ssd: str = ""
     ssd_limit: str = ""
     eviction_policy: str = ""
+    clip_ratio: float = 0.0
+    clip_floor: float = 1e-5
+    l2: float = 0.0
+    stddev: float = 0.0
 
     def __post_init__(self) -> None:
-        _require_rate("tables.learning_rate", self.learning_rate)
+        for name in ("learning_rate", "clip_ratio", "clip_floor", "l2", "stddev"):
+            _require_rate(f"tables.{name}", getattr(self, name))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +135,7 @@ class RunConfig:
         epochs: Integer.
         batch_size: Integer.
         learning_rate: Float. Of Adam on the dense weights.
+        warmup_epochs: Float. In how many epochs the dense learning rate grows to it.
         seed: Integer. Of weights, rows, dropout and the order of the examples.
         steps_per_execution: Integer. Batches in one call of the compiled step.
         k_step: Integer. With several ranks, their dense weights are merged every so
@@ -135,6 +147,7 @@ class RunConfig:
     epochs: int = 3
     batch_size: int = 1024
     learning_rate: float = 0.001
+    warmup_epochs: float = 0.0
     seed: int = 1
     steps_per_execution: int = 1
     k_step: int = 0
@@ -146,7 +159,8 @@ class RunConfig:
             value = getattr(self, name)
             _require(value >= 1, f"run.{name}", "a positive integer", value)
         _require(self.k_step >= 0, "run.k_step", "0 or more", self.k_step)
-        _require_rate("run.learning_rate", self.learning_rate)
+        for name in ("learning_rate", "warmup_epochs"):
+            _require_rate(f"run.{name}", getattr(self, name))
         # What `keras.utils.set_random_seed` takes.
         _require(0 <= self.seed < 2**32, "run.seed", "from 0 to 2**32 - 1", self.seed)
         name = self.directory

@@ -12,44 +12,18 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from keras_layers import DynamicEmbedding, TieredStorage
-from keras_layers.storage.byte_size import format_bytes, parse_bytes
+from keras_layers import DynamicEmbedding
+from keras_layers.storage.byte_size import format_bytes
 from tfctr import distributed
+from tfctr.builders import build_model, build_optimizer, open_log
 from tfctr.callbacks import KStepMerge, Throughput, check_callbacks
-from tfctr.config import RunConfig, TablesConfig, TrainConfig
-from tfctr.data import ClickLog, MovieLens, Position, SyntheticClickLog
+from tfctr.config import TrainConfig
+from tfctr.data import ClickLog, Position, SyntheticClickLog
 from tfctr.distributed import engine
 from tfctr.metrics import auc, log_loss
-from tfctr.models import (
-    DCN,
-    DLRM,
-    DCNv2,
-    DeepFM,
-    DynamicTables,
-    FeatureVectors,
-    StaticTables,
-    WideDeep,
-)
 from tfctr.models.static_embedding import StaticEmbedding
-from tfctr.optimizers import KStepAdam, RowwiseAdagrad, RowwiseAdam
+from tfctr.optimizers import KStepAdam
 
-_OPTIMIZERS = {
-    "sgd": keras.optimizers.SGD,
-    "adagrad": keras.optimizers.Adagrad,
-    "rowwise_adagrad": RowwiseAdagrad,
-    "adam": keras.optimizers.Adam,
-    "rowwise_adam": RowwiseAdam,
-    "adamw": keras.optimizers.AdamW,
-    "ftrl": keras.optimizers.Ftrl,
-}
-# Each network, and what it takes of the config beside what all of them take.
-_NETWORKS: dict[str, tuple[Callable[..., keras.Model], tuple[str, ...]]] = {
-    "wide_deep": (WideDeep, ()),
-    "deep_fm": (DeepFM, ()),
-    "dcn": (DCN, ("num_cross_layers",)),
-    "dcn_v2": (DCNv2, ("num_cross_layers", "num_experts", "rank")),
-    "dlrm": (DLRM, ("bottom_units",)),
-}
 _EVALUATION_BATCH = 8192
 
 
@@ -81,9 +55,9 @@ def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
     keras.utils.set_random_seed(config.run.seed)
     log = open_log(config)
     _check_test_split(log)
-    model = build_model(config, log.features, log)
+    model = build_model(config, log)
     model.compile(
-        _dense_optimizer(config.run),
+        build_optimizer(config, model, log),
         "binary_crossentropy",
         metrics=[keras.metrics.AUC(name="auc")],
         steps_per_execution=config.run.steps_per_execution,
@@ -125,58 +99,6 @@ def save(model: keras.Model, config: TrainConfig) -> pathlib.Path:
     if distributed.is_main():
         _replace(directory / "config.json", lambda path: path.write_text(text))
     return directory / "model.keras"
-
-
-def open_log(config: TrainConfig) -> ClickLog:
-    """Returns the click log that the config names."""
-    data = config.data
-    if data.kind == "movielens":
-        if not data.path:
-            raise ValueError(
-                "'data.path' must name the directory of the MovieLens 1M files. "
-                "Received: data.path=''. Say --set data.path=path/to/ml-1m."
-            )
-        return MovieLens(data.path, on_bad_line=data.on_bad_line)
-    if data.kind == "synthetic":
-        return SyntheticClickLog(
-            num_examples=data.num_examples,
-            fields=data.fields,
-            ids_per_field=data.ids_per_field,
-            num_dense=data.num_dense,
-            seed=data.seed,
-        )
-    raise ValueError(
-        "'data.kind' must be one of 'movielens', 'synthetic'. "
-        f"Received: data.kind={data.kind!r}."
-    )
-
-
-def build_model(config: TrainConfig, features: Any, log: ClickLog) -> keras.Model:
-    """Returns the model that the config names, not yet compiled."""
-    model = config.model
-    if model.name not in _NETWORKS:
-        known = ", ".join(f"'{name}'" for name in _NETWORKS)
-        raise ValueError(
-            f"'model.name' must be one of {known}. Received: model.name={model.name!r}."
-        )
-    vectors: FeatureVectors
-    if model.embedding == "dynamic":
-        vectors = _dynamic_tables(config.tables)
-    elif model.embedding == "static":
-        ids = [feature.name for feature in features if not feature.is_dense]
-        vectors = StaticTables({name: log.vocabulary(name) for name in ids})
-    else:
-        raise ValueError(
-            "'model.embedding' must be one of 'dynamic', 'static'. "
-            f"Received: model.embedding={model.embedding!r}."
-        )
-    network, names = _NETWORKS[model.name]
-    options = {name: getattr(model, name) for name in names}
-    if options.get("rank") == 0:
-        options["rank"] = None
-    return network(
-        features, vectors, model.dim, model.hidden_units, model.dropout, **options
-    )
 
 
 def predict_split(
@@ -288,36 +210,6 @@ def _verbosity() -> int:
     return 1 if sys.stdout.isatty() else 2
 
 
-def _dynamic_tables(config: TablesConfig) -> DynamicTables:
-    if config.optimizer not in _OPTIMIZERS:
-        known = ", ".join(f"'{name}'" for name in _OPTIMIZERS)
-        raise ValueError(
-            f"'tables.optimizer' must be one of {known}. "
-            f"Received: tables.optimizer={config.optimizer!r}."
-        )
-    if config.ram and parse_bytes("tables.ram", config.ram) >= 2**63:
-        raise ValueError(
-            "'tables.ram' must be below 2**63 bytes. "
-            f"Received: tables.ram={config.ram!r}. Leave it empty for no limit."
-        )
-    storage = TieredStorage(
-        ram=config.ram or None,
-        ssd=config.ssd or None,
-        ssd_limit=config.ssd_limit or None,
-        eviction_policy=config.eviction_policy or None,
-    )
-    optimizer = _OPTIMIZERS[config.optimizer](learning_rate=config.learning_rate)
-    if distributed.size() == 1:
-        return DynamicTables(optimizer, storage)
-    return DynamicTables(optimizer, distributed.ShardedStorage(storage))
-
-
-def _dense_optimizer(config: RunConfig) -> keras.optimizers.Optimizer:
-    if config.k_step:
-        return KStepAdam(config.learning_rate, k=config.k_step, merge=config.merge)
-    return distributed.DistributedOptimizer(keras.optimizers.Adam(config.learning_rate))
-
-
 def _merges(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
     """How often the ranks have merged their dense weights, and what a merge sends."""
     if not isinstance(optimizer, KStepAdam):
@@ -356,11 +248,13 @@ def _table_counts(model: keras.Model) -> dict[str, Any]:
     }
 
 
-def _sum_stats(of_ranks: Sequence[dict[str, int]]) -> dict[str, int]:
+def _sum_stats(of_ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The counts of a table's shards together; some are the same on all ranks."""
     first = of_ranks[0]
     totals = {name: sum(stats[name] for stats in of_ranks) for name in first}
-    return {**totals, **{name: first[name] for name in ("step", "row_bytes")}}
+    totals |= {name: first[name] for name in ("step", "row_bytes")}
+    share = totals["clipped_rows"] / max(totals["updated_rows"], 1)
+    return {**totals, "clipped_share": share}
 
 
 def _peak_memory() -> int:

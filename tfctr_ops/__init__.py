@@ -1,5 +1,11 @@
 """The embedding store and its TensorFlow ops. Knows neither Keras nor Horovod."""
 
+from tfctr_ops.distinct_keys import (
+    BatchKeys,
+    distinct_keys,
+    gather_weights,
+    sum_gradients,
+)
 from tfctr_ops.embedding_store import EmbeddingStore, Rows
 from tfctr_ops.key_routes import KeyRoutes, SentKeys, read_key_messages, route_keys
 from tfctr_ops.row_initializer import RowInitializer
@@ -16,6 +22,7 @@ from tfctr_ops.sparse_optimizer import SparseOptimizer
 from tfctr_ops.store_config import MemoryBudget, StoreConfig
 
 __all__ = [
+    "BatchKeys",
     "EmbeddingStore",
     "KeyRoutes",
     "MemoryBudget",
@@ -27,10 +34,13 @@ __all__ = [
     "SparseOptimizer",
     "StoreConfig",
     "StoreFiles",
+    "distinct_keys",
     "find_damage",
+    "gather_weights",
     "inspect_store",
     "read_info",
     "read_key_messages",
     "route_keys",
     "sample_counts",
+    "sum_gradients",
 ]

@@ -91,7 +91,7 @@ class EmbeddingStore:
             expected_step: int64 scalar. How many updates the caller believes the store
                 has seen; any other number is an error. -1 if it has no belief.
             counts: int32 `(n,)`, none negative. How often each key counts for
-                admission. `None`: once.
+                admission, and for the clipping of its gradient. `None`: once.
 
         Returns:
             The weights, float32 `(n, dim)`, and the ticket for `update`, a scalar.
@@ -360,8 +360,8 @@ class EmbeddingStore:
             num_owners=num_owners,
         )
 
-    def stats(self) -> dict[str, int]:
-        """Returns counts of what the store holds and did.
+    def stats(self) -> dict[str, Any]:
+        """Returns counts of what the store holds and did: integers, and one float.
 
         `rows` in memory; `known_rows` that were ever updated or written, wherever they
         are; `row_bytes` of one row; `memory_bytes` of rows, index and what is reserved
@@ -369,27 +369,19 @@ class EmbeddingStore:
         the `step`; `rows_on_disk_only`; `disk_bytes`; how many `rows_read` from disk
         and `rows_written` there; `expired_rows`; and of admission: `refused_keys` of
         lookups, `tracked_keys` that are counted one by one, and `admission_bytes` of
-        its counters in memory.
+        its counters in memory. Of the updates of this store: `updated_rows`, each row
+        counting once in each update that moved it; `clipped_rows` of these; and the
+        float `clipped_share`, 0.0 before the first.
         """
         names = (
-            "rows",
-            "known_rows",
-            "row_bytes",
-            "memory_bytes",
-            "evicted_rows",
-            "skipped_updates",
-            "step",
-            "rows_on_disk_only",
-            "disk_bytes",
-            "rows_read",
-            "rows_written",
-            "expired_rows",
-            "refused_keys",
-            "tracked_keys",
-            "admission_bytes",
-        )
+            "rows known_rows row_bytes memory_bytes evicted_rows skipped_updates step "
+            "rows_on_disk_only disk_bytes rows_read rows_written expired_rows "
+            "refused_keys tracked_keys admission_bytes updated_rows clipped_rows"
+        ).split()
         values = self._ops.tfctr_embedding_store_stats(self._handle).numpy().tolist()
-        return dict(zip(names, values, strict=True))
+        stats: dict[str, Any] = dict(zip(names, values, strict=True))
+        share = stats["clipped_rows"] / max(stats["updated_rows"], 1)
+        return {**stats, "clipped_share": share}
 
 
 def _close(ops: Any, handle: tf.Tensor) -> None:

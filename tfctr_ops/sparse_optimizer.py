@@ -27,6 +27,20 @@ class SparseOptimizer:
     is AdamW. `"rowwise_adagrad"` keeps one accumulator for the whole row, fed by the
     mean of the squared gradients.
 
+    Before any of that, each kind can clip the gradient as CowClip does (Zheng et al.,
+    2022, https://arxiv.org/abs/2204.06240, Algorithm 1), and then add an L2 penalty:
+
+    ```
+    clip = count * max(clip_ratio * |w|, clip_floor)
+    g = g * min(1, clip / |g|)
+    g = g + 2 * l2_penalty * w
+    ```
+
+    where `w` are the weights of the row before this step, `|.|` is the L2 norm of a
+    row, and `count` is how many samples of the step have the key: the sum of the
+    `counts` that its lookups were given. A gradient of zeros stays so, and a count of 0
+    makes any gradient zero.
+
     Args:
         kind: String. `"sgd"`, `"adagrad"`, `"rowwise_adagrad"`, `"adam"` or `"ftrl"`.
         learning_rate: Float. Where a Keras optimizer was converted, the layer reads
@@ -41,9 +55,15 @@ class SparseOptimizer:
         initial_accumulator_value: Float. Start of the accumulators of Adagrad and FTRL.
         learning_rate_power: Float, at most 0. Power of FTRL's accumulator.
         l1: Float. FTRL's L1 strength.
-        l2: Float. FTRL's L2 strength.
-        l2_shrinkage: Float. FTRL's L2 penalty on the gradient.
+        l2: Float. FTRL's L2 strength, a part of its formula; not `l2_penalty`.
+        l2_shrinkage: Float. FTRL's L2 penalty on the gradient of its linear term alone;
+            not `l2_penalty`.
         beta: Float. FTRL's beta.
+        clip_ratio: Float, at least 0; infinity clips no row. `None`: no clipping.
+        clip_floor: Float, at least 0; infinity clips no row. With 0, rows of zeros
+            never move.
+        l2_penalty: Float. Strength of the L2 penalty of every kind, in the convention
+            of Keras, on rows that have a gradient.
 
     Raises:
         ValueError: If a value lies outside its range.
@@ -67,6 +87,9 @@ class SparseOptimizer:
     l2: float = 0.0
     l2_shrinkage: float = 0.0
     beta: float = 0.0
+    clip_ratio: float | None = None
+    clip_floor: float = 0.0
+    l2_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         _check_option("kind", self.kind, KINDS)
@@ -86,6 +109,7 @@ class SparseOptimizer:
             "l2",
             "l2_shrinkage",
             "beta",
+            "l2_penalty",
         ):
             value = getattr(self, name)
             if not (value >= 0.0 and math.isfinite(value)):
@@ -99,7 +123,23 @@ class SparseOptimizer:
                 "`learning_rate_power` must be a finite number, not positive. "
                 f"Received: learning_rate_power={power}."
             )
+        self._check_clip()
         self._check_denominator()
+
+    def _check_clip(self) -> None:
+        for name in ("clip_ratio", "clip_floor"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0.0:
+                raise ValueError(
+                    f"`{name}` must not be negative; infinity clips nothing. "
+                    f"Received: {name}={value}."
+                )
+        if self.clip_ratio is None and self.clip_floor != 0.0:
+            raise ValueError(
+                "`clip_floor` is a part of clipping, which a `clip_ratio` asks for. "
+                f"Received: clip_floor={self.clip_floor}, clip_ratio=None. Give a "
+                "clip_ratio, such as 1.0, or no clip_floor."
+            )
 
     def _check_denominator(self) -> None:
         """Refuses settings under which a zero gradient gives zero by zero."""

@@ -237,6 +237,9 @@ class StoreConfig:
             l2=optimizer.l2,
             l2_shrinkage=optimizer.l2_shrinkage,
             beta=optimizer.beta,
+            clip_ratio=-1.0 if optimizer.clip_ratio is None else optimizer.clip_ratio,
+            clip_floor=optimizer.clip_floor,
+            l2_penalty=optimizer.l2_penalty,
         )
 
 

@@ -188,8 +188,12 @@ class Table(abc.ABC):
         """Returns how many keys were ever updated or written and are still there."""
 
     @abc.abstractmethod
-    def stats(self) -> dict[str, int]:
-        """Returns counts of what the table holds and did."""
+    def stats(self) -> dict[str, Any]:
+        """Returns counts of what the table holds and did.
+
+        All are integers but `clipped_share`: of the rows that were updated since the
+        table was opened, how many had a gradient that was clipped.
+        """
 
 
 @dataclasses.dataclass(frozen=True)

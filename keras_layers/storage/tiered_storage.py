@@ -279,9 +279,9 @@ class TieredTable(Table):
         saved.restore_to(self._store)
 
     def size(self) -> int:
-        return self._store.stats()["known_rows"]
+        return int(self._store.stats()["known_rows"])
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         return self._store.stats()
 
 

@@ -216,7 +216,8 @@ def test_a_disk_that_cannot_be_measured_is_refused(what, tmp_path, capsys):
     ("arguments", "message"),
     [
         ([], "the following arguments are required: COMMAND"),
-        (["study"], "invalid choice: 'study'"),
+        (["explain"], "invalid choice: 'explain'"),
+        (["study", "small-batch"], "invalid choice: 'small-batch'"),
         (["train"], "the following arguments are required: config"),
         (["bench", "nothing"], "invalid choice: 'nothing'"),
         (["train", SYNTHETIC, "--epochs", "3"], "unrecognized arguments: --epochs 3"),

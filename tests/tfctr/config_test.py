@@ -130,8 +130,8 @@ def test_unknown_sections_are_refused():
 def test_unknown_keys_are_refused_with_a_guess():
     message = (
         "The configuration has no 'run.epoch'. Known here: run.epochs, run.batch_size, "
-        "run.learning_rate, run.seed, run.steps_per_execution, run.k_step, "
-        "run.merge, run.directory. Did you mean 'run.epochs'?"
+        "run.learning_rate, run.warmup_epochs, run.seed, run.steps_per_execution, "
+        "run.k_step, run.merge, run.directory. Did you mean 'run.epochs'?"
     )
     assert_refused(message, {"run": {"epoch": 3}})
     assert_refused(message, {}, "run.epoch=3")

@@ -173,7 +173,7 @@ def test_every_network_has_the_sizes_of_the_config(
 ):
     model = {**SMALL["model"], "name": name, "embedding": embedding, **sections}
     asked = TrainConfig.from_dict({**SMALL, "model": model})
-    built = training.build_model(asked, log.features, log)
+    built = training.build_model(asked, log)
     assert type(built) is kind
     assert bool(built.embedding_layers) == (embedding == "static")
     expected = {"dim": 4, "hidden_units": (16,), "dropout": 0.1, **sizes}

@@ -18,18 +18,24 @@ import tensorflow as tf
 from tfctr_ops import EmbeddingStore, RowInitializer, SparseOptimizer, StoreConfig
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "ftrl")
+CLIP = {"clip_ratio": 0.5, "clip_floor": 0.1, "l2_penalty": 1e-3}
+VARIANTS = {
+    **{kind: {} for kind in ("sgd", "adagrad", "rowwise_adagrad", "adam", "ftrl")},
+    "adagrad, clipped": CLIP,
+    "adam, clipped": CLIP,
+}
 # 24,000 keys a batch: several blocks to partition, several shards for each thread.
 FEATURES = [0, 1, 0]  # No tensor: making one would start TensorFlow.
 BATCH = 3 * 8000
 DIM = 18
 
 
-def make_store(kind, num_threads):
+def make_store(variant, num_threads):
+    kind, clip = variant.split(",")[0], VARIANTS[variant]
     config = StoreConfig(
         "users",
         DIM,
-        SparseOptimizer(kind, bias_correction="row", weight_decay=0.01),
+        SparseOptimizer(kind, bias_correction="row", weight_decay=0.01, **clip),
         RowInitializer("truncated_normal", 0.0, 0.05),
         feature_seeds=(1, 2),
         default_row=(0.0,) * DIM,
@@ -48,9 +54,9 @@ def steps():
         yield tf.constant(ids), tf.constant(gradients, tf.float32)
 
 
-def fingerprint(kind, num_threads=0, arrivals=()):
+def fingerprint(variant, num_threads=0, arrivals=()):
     """Digests all that training returns, and the rows at its end."""
-    store = make_store(kind, num_threads)
+    store = make_store(variant, num_threads)
     for ids in arrivals:
         store.lookup(ids, FEATURES)
     digest = hashlib.sha256()
@@ -68,7 +74,7 @@ def fingerprint(kind, num_threads=0, arrivals=()):
 
 
 def fingerprints(**options):
-    return {kind: fingerprint(kind, **options) for kind in KINDS}
+    return {variant: fingerprint(variant, **options) for variant in VARIANTS}
 
 
 @pytest.fixture(scope="module")

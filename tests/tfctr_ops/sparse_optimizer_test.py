@@ -295,6 +295,7 @@ AT_LEAST_0 = [
     "l2",
     "l2_shrinkage",
     "beta",
+    "l2_penalty",
 ]
 NAN = float("nan")
 
@@ -325,7 +326,24 @@ NAN = float("nan")
                 f"Received: {name}={value}.",
             )
             for name in AT_LEAST_0
+            for value in (-0.5, NAN, float("inf"))
+        ),
+        *(
+            (
+                name,
+                value,
+                f"`{name}` must not be negative; infinity clips nothing. "
+                f"Received: {name}={value}.",
+            )
+            for name in ("clip_ratio", "clip_floor")
             for value in (-0.5, NAN)
+        ),
+        (
+            "clip_floor",
+            1e-5,
+            "`clip_floor` is a part of clipping, which a `clip_ratio` asks for. "
+            "Received: clip_floor=1e-05, clip_ratio=None. Give a clip_ratio, such as "
+            "1.0, or no clip_floor.",
         ),
         (
             "learning_rate_power",

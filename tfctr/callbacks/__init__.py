@@ -4,13 +4,18 @@ from tfctr.callbacks.checkpoint import Checkpoint
 from tfctr.callbacks.k_step_merge import KStepMerge
 from tfctr.callbacks.step_losses import StepLosses
 from tfctr.callbacks.throughput import Throughput
-from tfctr.callbacks.training_guard import TrainingGuard, check_callbacks
+from tfctr.callbacks.training_guard import (
+    TrainingDiverged,
+    TrainingGuard,
+    check_callbacks,
+)
 
 __all__ = [
     "Checkpoint",
     "KStepMerge",
     "StepLosses",
     "Throughput",
+    "TrainingDiverged",
     "TrainingGuard",
     "check_callbacks",
 ]

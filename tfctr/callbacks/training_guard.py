@@ -14,6 +14,16 @@ from tfctr.distributed.ranks import check_ranks
 _SKIPS_IN_A_ROW = 10
 
 
+class TrainingDiverged(ValueError):
+    """The weights of a model have left what can be trained.
+
+    Example:
+
+    >>> issubclass(TrainingDiverged, ValueError)
+    True
+    """
+
+
 class TrainingGuard(keras.callbacks.Callback):
     """Stops a training that goes wrong without a word.
 
@@ -30,9 +40,10 @@ class TrainingGuard(keras.callbacks.Callback):
     several ranks no model may have an optimizer, or a table, that knows its own only.
 
     Raises:
-        ValueError: If the optimizer has such a setting, a dense weight is NaN or
-            infinite, a table skips ten updates in a row, or the ranks would train
+        ValueError: If the optimizer has such a setting, or the ranks would train
             apart.
+        TrainingDiverged: If a dense weight is NaN or infinite, or a table skips ten
+            updates in a row.
 
     Example:
 
@@ -90,7 +101,7 @@ class TrainingGuard(keras.callbacks.Callback):
     def _check_skips(self) -> None:
         for (index, table), skips in self._skips.items():
             if skips.in_a_row >= _SKIPS_IN_A_ROW:
-                raise ValueError(
+                raise TrainingDiverged(
                     f"Table '{table}' of layer '{self._layers[index].name}' must not "
                     "skip update after update: it learns nothing. Received: "
                     f"{skips.in_a_row} in a row, whose gradients were NaN, infinite or "
@@ -117,10 +128,10 @@ class _Skips:
 
 
 def check_dense_weights(model: keras.Model) -> None:
-    """Raises `ValueError` if a trainable weight of `model` is NaN or infinite."""
+    """Raises `TrainingDiverged` if a trainable weight of `model` is no number."""
     for weight in model.trainable_variables:
         if not keras.ops.all(keras.ops.isfinite(weight)):
-            raise ValueError(
+            raise TrainingDiverged(
                 "The dense weights must be finite to be trained. Received: NaN or "
                 f"infinity in '{weight.path}'. A bad batch or a too high learning rate "
                 "has spoilt them: load the last model you saved, and check the inputs, "

@@ -62,15 +62,16 @@ def DistributedOptimizer(
     note_exchange()
     base = type(optimizer)
     name = f"gradients.{next(_numbers)}"
-    state: dict[str, Any] = {}
-    if optimizer.built:
-        optimizer.save_own_variables(state)
+    # Of optimizers inside of it too.
+    state = [keras.ops.convert_to_numpy(one) for one in optimizer.variables]
+    is_built = optimizer.built
 
     def build(self: Any, variables: Any) -> None:
         base.build(self, variables)
-        if state:
+        if is_built:
             with tf.init_scope():  # Keras builds while it traces the first step.
-                self.load_own_variables(state)
+                for variable, value in zip(self.variables, state, strict=True):
+                    variable.assign(value)
 
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
         variables = None if trainable_variables is None else list(trainable_variables)

@@ -137,13 +137,10 @@ class RankTable(Table):
         self.config = config
         self.num_features = num_features
         self._storage = storage
+        # Whether it needs to know how often each key counts.
+        self.wants_counts = config.admission is not None or config.counts_samples
         # Of exchanges.
         self.name = "table." + re.sub("[^A-Za-z0-9_]", "_", config.name)
-
-    @property
-    def wants_counts(self) -> bool:
-        """Whether it needs to know how often each key counts."""
-        return self.config.admission is not None
 
     def lookup(
         self,

@@ -102,7 +102,8 @@ class StaticEmbedding(keras.layers.Layer):
     def _vectors(self, name: str, ids: Any) -> Any:
         if not isinstance(ids, tf.RaggedTensor):
             return self._tables[name](self._lookups[name](ids))
-        places = self._lookups[name](ids.flat_values)
-        bags = ids.with_flat_values(self._tables[name](places))
+        # As bags, not flat: `CowClip` sees which example each id is of.
+        places = ids.with_flat_values(self._lookups[name](ids.flat_values))
+        bags = self._tables[name](places)
         count = tf.cast(ids.row_lengths(), self.compute_dtype)[:, tf.newaxis]
         return tf.math.divide_no_nan(tf.reduce_sum(bags, axis=1), count)

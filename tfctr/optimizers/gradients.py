@@ -41,7 +41,7 @@ def without_missing(
 def densify(gradient: Any, variable: Any) -> tf.Tensor:
     """Returns the gradient of a whole variable, summed where an index stands twice."""
     if isinstance(gradient, tf.IndexedSlices):
-        shape = tf.constant(variable.shape, gradient.indices.dtype)
+        shape = tf.constant(tuple(variable.shape), gradient.indices.dtype)
         gradient = tf.scatter_nd(gradient.indices[:, None], gradient.values, shape)
     return tf.cast(gradient, variable.dtype)
 

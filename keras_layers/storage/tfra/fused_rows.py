@@ -77,8 +77,7 @@ class FusedRows(KeyedRows):
         closing.atexit = outlives
 
     def find(self, keys: DistinctKeys, to_train: bool = False) -> FoundRows:
-        words = to_words(keys.ids, keys.features)
-        rows, exists = self._variable.lookup(words, return_exists=True)
+        rows, exists = self._variable.lookup(_words(keys), return_exists=True)
         rows = tf.ensure_shape(rows, [None, self.num_floats + NUM_COUNTERS])
         exists = tf.reshape(exists, [-1])
         features, counts, last_steps = self._counters(rows)
@@ -106,10 +105,10 @@ class FusedRows(KeyedRows):
     ) -> None:
         counters = tf.stack([keys.features, counts, last_steps], axis=1)
         rows = tf.concat([*values, tf.bitcast(counters, tf.float32)], axis=1)
-        self._variable.upsert(to_words(keys.ids, keys.features), rows)
+        self._variable.upsert(_words(keys), rows)
 
     def remove(self, keys: DistinctKeys) -> None:
-        self._variable.remove(to_words(keys.ids, keys.features))
+        self._variable.remove(_words(keys))
 
     def export(self) -> Rows:
         words, rows = self._variable.export()
@@ -162,6 +161,11 @@ class FusedRows(KeyedRows):
             tf.bitcast(rows[:, self.num_floats :], tf.int32), axis=1
         )
         return counters
+
+
+def _words(keys: DistinctKeys) -> tf.Tensor:
+    known = keys.words
+    return to_words(keys.ids, keys.features) if known is None else known
 
 
 def _destroy(tables: Sequence[Any], outlives: bool) -> None:

@@ -99,7 +99,9 @@ class HybridRows(KeyedRows):
 
         def put_cold() -> tf.Tensor:
             steps, updates = tf.cast(last_steps, tf.int64), tf.cast(counts, tf.int64)
-            rows = Rows(*keys, tf.concat([*values], axis=1), steps, updates)
+            rows = Rows(
+                keys.ids, keys.features, tf.concat([*values], axis=1), steps, updates
+            )
             return self._move_down(rows)
 
         if self._most is None:

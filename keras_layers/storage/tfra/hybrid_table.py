@@ -49,7 +49,7 @@ class HybridTable(TfraTable):
         self._rows.were_replaced(stats["known_rows"], saved.seeds)
         self._forget_lookups()
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         """Returns the counts of the cold tier, with what is hot besides.
 
         `rows` and `memory_bytes` are of both tiers, a row in both counting twice;
@@ -57,7 +57,16 @@ class HybridTable(TfraTable):
         """
         of_both, cold = super().stats(), self._tiers.cold.stats()
         hot_rows = of_both["hot_rows"]
-        kept = ("step", "skipped_updates", "known_rows", "expired_rows", "demoted_rows")
+        kept = (
+            "step",
+            "skipped_updates",
+            "known_rows",
+            "expired_rows",
+            "demoted_rows",
+            "updated_rows",
+            "clipped_rows",
+            "clipped_share",
+        )
         return {
             **cold,
             **{name: of_both[name] for name in kept},

@@ -7,14 +7,24 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_layers.expiry import Expiry
-from tfctr_ops import Rows, read_key_messages, route_keys
+from tfctr_ops import Rows
 
 
 class DistinctKeys(NamedTuple):
-    """Keys of which no two are equal: int64 `ids` and int32 `features`, both `(n,)`."""
+    """Keys of which no two are equal.
+
+    Attributes:
+        ids: int64 `(n,)`.
+        features: int32 `(n,)`.
+        words: int64 `(n,)`. What `to_words` makes of them, if that is known.
+        counts: int32 `(n,)`. How many samples have each, for the clipping of gradients;
+            `(0,)` or nothing where that is not known.
+    """
 
     ids: tf.Tensor
     features: tf.Tensor
+    words: tf.Tensor | None = None
+    counts: tf.Tensor | None = None
 
 
 class FoundRows(NamedTuple):
@@ -32,21 +42,6 @@ class FoundRows(NamedTuple):
     counts: tf.Tensor
     last_steps: tf.Tensor
     exists: tf.Tensor
-
-
-def find_distinct(
-    ids: tf.Tensor, features: tf.Tensor, num_features: int
-) -> tuple[DistinctKeys, tf.Tensor]:
-    """Returns the distinct keys of a batch, and of each key its place there, or -1.
-
-    Args:
-        ids: int64 `(n,)`.
-        features: int32 `(p,)`, where p divides n; -1 stands for an absent key.
-        num_features: Integer. Features lie below it.
-    """
-    routes = route_keys(ids, features, num_features, num_owners=1)
-    sent = read_key_messages(routes.messages, routes.sizes, num_features)
-    return DistinctKeys(sent.ids, sent.features), routes.places
 
 
 def nothing() -> tf.Tensor:

@@ -11,6 +11,7 @@ class Gathered(NamedTuple):
     Attributes:
         ids: int64 `(n,)`.
         features: int32 `(n,)`.
+        counts: int32 `(n,)`. How often each counts; `(0,)` where that is of no use.
         gradients: float32 `(n, dim)`.
         step: int64 scalar. The number of the update.
         learning_rate: float32 scalar.
@@ -18,6 +19,7 @@ class Gathered(NamedTuple):
 
     ids: tf.Tensor
     features: tf.Tensor
+    counts: tf.Tensor
     gradients: tf.Tensor
     step: tf.Tensor
     learning_rate: tf.Tensor
@@ -34,11 +36,19 @@ class PendingUpdate:
         self._nothing = Gathered(
             tf.zeros([0], tf.int64),
             tf.zeros([0], tf.int32),
+            tf.zeros([0], tf.int32),
             tf.zeros([0, dim]),
             tf.zeros([], tf.int64),
             tf.zeros([]),
         )
-        shapes: tuple[list[int | None], ...] = ([None], [None], [None, dim], [], [])
+        shapes: tuple[list[int | None], ...] = (
+            [None],
+            [None],
+            [None],
+            [None, dim],
+            [],
+            [],
+        )
         self._held = Gathered(
             *(
                 tf.Variable(start, trainable=False, shape=shape)
@@ -58,6 +68,7 @@ class PendingUpdate:
             Gathered(
                 tf.concat([report.ids, self._held.ids], 0),
                 tf.concat([report.features, self._held.features], 0),
+                tf.concat([report.counts, self._held.counts], 0),
                 tf.concat([report.gradients, self._held.gradients], 0),
                 report.step,
                 report.learning_rate,

@@ -3,6 +3,8 @@
 They run wherever the rows are: on the CPU or on a GPU.
 """
 
+import math
+
 import tensorflow as tf
 
 from tfctr_ops import SparseOptimizer
@@ -20,6 +22,41 @@ def initial_slots(rule: SparseOptimizer, dim: int) -> list[float]:
     return [start] * accumulators + [0.0] * (num_floats - accumulators)
 
 
+def clip_gradients(
+    rule: SparseOptimizer, weights: tf.Tensor, gradients: tf.Tensor, counts: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the gradients of distinct rows, clipped, and how many became shorter.
+
+    CowClip, with the norms of rows: `g * min(1, clip / |g|)`, where
+    `clip = count * max(clip_ratio * |w|, clip_floor)`.
+
+    Args:
+        rule: `SparseOptimizer` with a `clip_ratio`.
+        weights: float32 `(n, dim)`, as they are before the update.
+        gradients: float32 `(n, dim)`, summed over equal keys.
+        counts: int32 `(n,)`. How many samples have each key.
+
+    References:
+        - [Zheng et al., 2022](https://arxiv.org/abs/2204.06240), Algorithm 1
+    """
+    longest = _lengths(weights) * rule.clip_ratio
+    longest = tf.maximum(longest, rule.clip_floor)
+    if rule.clip_ratio == math.inf:  # Also where weights are zero.
+        longest = tf.fill(tf.shape(longest), math.inf)
+    # Zero times infinity is not a number, and no sample has no gradient.
+    samples = tf.cast(counts, tf.float32)
+    limits = tf.where(samples > 0.0, samples * longest, 0.0)
+    factors = limits / _lengths(gradients)
+    # A gradient of zeros, whose factor may be no number, stays.
+    are_long = factors < 1.0
+    factors = tf.where(are_long, factors, 1.0)
+    return gradients * factors[:, None], tf.math.count_nonzero(are_long)
+
+
+def _lengths(rows: tf.Tensor) -> tf.Tensor:
+    return tf.sqrt(tf.reduce_sum(tf.square(rows), axis=1))
+
+
 def update_rows(
     rule: SparseOptimizer,
     rows: tf.Tensor,
@@ -32,7 +69,7 @@ def update_rows(
     Args:
         rule: `SparseOptimizer`.
         rows: float32 `(n, dim + slots)`, or wider: what follows is not looked at.
-        gradients: float32 `(n, dim)`, summed over equal keys.
+        gradients: float32 `(n, dim)`, summed over equal keys, and clipped.
         learning_rate: float32 scalar.
         updates: int64. The number of this update, counted from 1, for the bias
             correction of Adam: a scalar, or `(n, 1)` where each row counts its own.
@@ -43,6 +80,8 @@ def update_rows(
     dim = gradients.shape[1]
     weights = rows[:, :dim]
     slots = rows[:, dim : dim + rule.num_slot_floats(dim)]
+    if rule.l2_penalty:
+        gradients += 2.0 * rule.l2_penalty * weights
     if rule.weight_decay:
         weights *= 1.0 - learning_rate * rule.weight_decay
     if rule.kind == "sgd":

@@ -7,12 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_layers.storage.storage import Counts, KeyPairs, SavedTable, Table, Vectors
-from keras_layers.storage.tfra.keyed_rows import (
-    DistinctKeys,
-    FoundRows,
-    find_distinct,
-    nothing,
-)
+from keras_layers.storage.tfra.keyed_rows import DistinctKeys, FoundRows, nothing
 from keras_layers.storage.tfra.pending_update import Gathered, PendingUpdate
 from keras_layers.storage.tfra.step_ledger import StepLedger, are_good
 from keras_layers.storage.tfra.trained_rows import TrainedRows
@@ -30,6 +25,7 @@ class Ticket(NamedTuple):
         report: The ledger's ticket.
         ids: int64 `(n,)`.
         features: int32 `(p,)`.
+        counts: int32 `(n,)`. How often each key counts; `(0,)` where that is of no use.
         keys: The distinct keys.
         found: Their rows, new ones too.
         places: int32 `(n,)`. Of each key among the distinct ones; -1 if absent.
@@ -40,6 +36,7 @@ class Ticket(NamedTuple):
     report: tf.Tensor
     ids: tf.Tensor
     features: tf.Tensor
+    counts: tf.Tensor
     keys: DistinctKeys
     found: FoundRows
     places: tf.Tensor
@@ -86,7 +83,8 @@ class TfraTable(Table):
     ) -> tuple[tf.Tensor, Ticket]:
         self.flush()
         report = self._ledger.open_ticket(expected_step)
-        keys, places = self._distinct(ids, features)
+        counts = self._rows.counts_of(ids, counts)
+        keys, places = self._rows.distinct(ids, features, counts)
         with tf.control_dependencies([report]):
             found = self._rows.find_or_make(keys)
             self._open.assign_add(1)
@@ -94,9 +92,8 @@ class TfraTable(Table):
         with tf.control_dependencies([found.values]):
             # An update must not count before the rows are there.
             report = tf.identity(report)
-        ticket = Ticket(report, ids, features, keys, found, places, *versions)
-        weights = found.values[:, : self._config.dim]
-        return _gather(weights, places, features), ticket
+        ticket = Ticket(report, ids, features, counts, keys, found, places, *versions)
+        return self._rows.gather(found.values, places), ticket
 
     @_as_it_is
     def update(
@@ -129,7 +126,9 @@ class TfraTable(Table):
         def gather() -> tf.Tensor:
             times = tf.size(ticket.ids) // tf.maximum(tf.size(ticket.features), 1)
             features = tf.tile(ticket.features, [times])
-            report = Gathered(ticket.ids, features, gradients, step, rate)
+            report = Gathered(
+                ticket.ids, features, ticket.counts, gradients, step, rate
+            )
             added = tf.cond(counts, lambda: self._pending.add(report), nothing)
             with tf.control_dependencies([added]):
                 return tf.cond(is_last, self.flush, nothing)
@@ -144,7 +143,7 @@ class TfraTable(Table):
     ) -> tf.Tensor:
         self.flush()
         checked = self._ledger.check_step(expected_step)
-        keys, places = self._distinct(ids, features)
+        keys, places = self._rows.distinct(ids, features)
         with tf.control_dependencies([checked]):
             found = self._rows.find(keys)
         weights = tf.where(
@@ -152,7 +151,7 @@ class TfraTable(Table):
             found.values[:, : self._config.dim],
             tf.constant(self._default_row),
         )
-        return _gather(weights, places, features)
+        return self._rows.gather(weights, places)
 
     def prefetch(
         self, ids: tf.Tensor, features: tf.Tensor, unless_cached: bool = False
@@ -163,7 +162,7 @@ class TfraTable(Table):
     def write(self, ids: tf.Tensor, features: tf.Tensor, weights: tf.Tensor) -> None:
         self.flush()
         self._ledger.check_weights(weights)
-        keys, places = self._distinct(ids, features)
+        keys, places = self._rows.distinct(ids, features)
         last = tf.math.unsorted_segment_max(
             tf.range(tf.size(ids)), places, tf.size(keys.ids)
         )
@@ -174,7 +173,7 @@ class TfraTable(Table):
     def remove(self, ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
         self.flush()
         self._version.assign_add(1)
-        keys, _ = self._distinct(ids, features)
+        keys, _ = self._rows.distinct(ids, features)
         return self._rows.remove(keys)
 
     def expire(self) -> int:
@@ -227,7 +226,7 @@ class TfraTable(Table):
         self.flush()
         return self._rows.size()
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         self.flush()
         counts = self._ledger.stats() | self._rows.stats()
         memory_bytes = counts["rows"] * self._row_bytes
@@ -242,7 +241,7 @@ class TfraTable(Table):
     def _move_by_pending(self) -> tf.Tensor:
         self._open.assign(0)  # What has not reported by now is of no step.
         held = self._pending.take()
-        keys, places = self._distinct(held.ids, held.features)
+        keys, places = self._rows.distinct(held.ids, held.features, held.counts)
         found = self._rows.find_or_make(keys)
         self._version.assign_add(1)
         self._rows.update(
@@ -253,11 +252,6 @@ class TfraTable(Table):
     def _drop_step(self) -> tf.Tensor:
         self._pending.drop()
         return self._drops_step.assign(True, read_value=True)
-
-    def _distinct(
-        self, ids: tf.Tensor, features: tf.Tensor
-    ) -> tuple[DistinctKeys, tf.Tensor]:
-        return find_distinct(ids, features, self._num_features)
 
     def _replace(self, rows: Rows, step: int, seeds: Sequence[int] = ()) -> None:
         rows = Rows(*(tf.convert_to_tensor(column) for column in rows))
@@ -285,15 +279,6 @@ class TfraTable(Table):
                 default_row=self._default_row,
             )
         )
-
-
-def _gather(weights: tf.Tensor, places: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
-    """Returns the weights `(n, dim)` of keys by their place; zeros for absent ones."""
-    known = tf.get_static_value(features)
-    if known is not None and (known >= 0).all():
-        return tf.gather(weights, places)
-    padded = tf.pad(weights, [[1, 0], [0, 0]])
-    return tf.gather(padded, places + 1)
 
 
 def _counter() -> tf.Variable:

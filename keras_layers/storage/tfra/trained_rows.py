@@ -1,8 +1,7 @@
 """`TrainedRows`: fused rows, and what training does to them."""
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -10,9 +9,14 @@ from keras_layers.expiry import Expiry
 from keras_layers.storage.tfra.fused_rows import NUM_COUNTERS
 from keras_layers.storage.tfra.initial_rows import initial_weights
 from keras_layers.storage.tfra.keyed_rows import DistinctKeys, FoundRows, KeyedRows
-from keras_layers.storage.tfra.row_maths import initial_slots, update_rows
+from keras_layers.storage.tfra.occurrences import sums_of, weights_of
+from keras_layers.storage.tfra.row_maths import (
+    clip_gradients,
+    initial_slots,
+    update_rows,
+)
 from keras_layers.table_config import TableConfig
-from tfctr_ops import Rows
+from tfctr_ops import Rows, distinct_keys
 
 
 class TrainedRows:
@@ -41,15 +45,18 @@ class TrainedRows:
         self._rows = rows
         self._device = device
         self._count_rows = count_rows
+        self._num_features = len(feature_seeds)
         self._rule = config.sparse_optimizer()
         self._law = config.row_initializer()
+        self._clips = self._rule.clip_ratio is not None
         self._per_row = self._rule.bias_correction == "row"
         # A function, since eager ops and optimized graphs round differently.
         self._moved = tf.function(
-            functools.partial(update_rows, self._rule),
+            self._move,
             input_signature=[
                 tf.TensorSpec([None, rows.num_floats + NUM_COUNTERS]),
                 tf.TensorSpec([None, config.dim]),
+                tf.TensorSpec([None], tf.int32),
                 tf.TensorSpec([]),
                 tf.TensorSpec([None, 1] if self._per_row else [], tf.int64),
             ],
@@ -60,12 +67,45 @@ class TrainedRows:
         # Rows that came, less those that were removed.
         self._balance = tf.Variable(0, trainable=False, dtype=tf.int64)
         self._expired = tf.Variable(0, trainable=False, dtype=tf.int64)
+        # Rows that were updated, and those whose gradient was clipped.
+        self._updated = tf.Variable(0, trainable=False, dtype=tf.int64)
+        self._clipped = tf.Variable(0, trainable=False, dtype=tf.int64)
 
     @property
     def seeds(self) -> list[int]:
         """The seed of each feature."""
         seeds: list[int] = self._seeds.numpy().tolist()
         return seeds
+
+    def counts_of(self, ids: tf.Tensor, counts: tf.Tensor | None) -> tf.Tensor:
+        """Returns the counts of a lookup `(n,)`; `(0,)` if they are of no use."""
+        if self._clips:
+            return tf.ones_like(ids, tf.int32) if counts is None else counts
+        return tf.zeros([0], tf.int32)
+
+    def distinct(
+        self, ids: tf.Tensor, features: tf.Tensor, counts: tf.Tensor | None = None
+    ) -> tuple[DistinctKeys, tf.Tensor]:
+        """Returns the distinct keys of a batch, and of each key its place there, or -1.
+
+        Args:
+            ids: int64 `(n,)`.
+            features: int32 `(p,)`, where p divides n; -1 stands for an absent key.
+            counts: int32 `(n,)`, of `counts_of`.
+        """
+        *keys, places = distinct_keys(
+            ids, features, self._num_features, counts, has_counts=self._clips
+        )
+        return DistinctKeys(*keys), places
+
+    def gather(self, rows: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+        """Returns the weights `(n, dim)` of rows by their place; zeros where it is -1.
+
+        Args:
+            rows: float32 `(m, at least dim)`.
+            places: int32 `(n,)`.
+        """
+        return weights_of(rows, places, self._config.dim, self._device)
 
     def find(self, keys: DistinctKeys) -> FoundRows:
         """Finds rows that exist."""
@@ -74,6 +114,15 @@ class TrainedRows:
     def find_or_make(self, keys: DistinctKeys) -> FoundRows:
         """Finds rows, and makes those that do not exist, without inserting them."""
         found = self._rows.find(keys, to_train=True)
+        made: FoundRows = tf.cond(
+            tf.reduce_all(found.exists),
+            lambda: found,
+            lambda: self._with_made(keys, found),
+        )
+        return made
+
+    def _with_made(self, keys: DistinctKeys, found: FoundRows) -> FoundRows:
+        """Returns the same rows, made where they do not exist."""
         new = tf.where(tf.logical_not(found.exists))
         place = tf.squeeze(new, axis=1)
         seeds = tf.gather(self._seeds, tf.gather(keys.features, place))
@@ -102,7 +151,7 @@ class TrainedRows:
         """Moves rows, and removes those that expire by it.
 
         Args:
-            keys: `DistinctKeys`.
+            keys: `DistinctKeys` of `distinct`.
             found: Their rows, of `find_or_make`.
             gradients: float32 `(n, dim)`.
             places: int32 `(n,)`. Which of the keys each is of; -1 for none of them.
@@ -112,8 +161,14 @@ class TrainedRows:
         counts = found.counts + 1
         updates = tf.cast(counts[:, None], tf.int64) if self._per_row else step
         with tf.device(self._device):
-            sums = tf.math.unsorted_segment_sum(gradients, places, tf.size(keys.ids))
-            values = self._moved(found.values, sums, learning_rate, updates)
+            num_rows = tf.size(keys.ids)
+            sums = sums_of(gradients, places, num_rows, self._device)
+            values, num_clipped = self._moved(
+                found.values, sums, keys.counts, learning_rate, updates
+            )
+        self._updated.assign_add(tf.size(keys.ids, out_type=tf.int64))
+        if self._clips:
+            self._clipped.assign_add(num_clipped)
         last_steps = tf.fill(tf.shape(counts), tf.cast(step, tf.int32))
         self._upsert(keys, values, counts, last_steps, found.exists)
         if self._config.expiry and self._config.expiry.every:
@@ -161,17 +216,39 @@ class TrainedRows:
         """Returns how many rows there are."""
         return int(self._balance if self._count_rows is None else self._count_rows())
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         """Returns counts of rows, under the names of `EmbeddingStore.stats`."""
         size = self.size()
+        updated, clipped = int(self._updated), int(self._clipped)
         return {
             "rows": size,
             "known_rows": size,
             # Those that left by themselves.
             "evicted_rows": int(self._balance) - size,
             "expired_rows": int(self._expired),
+            "updated_rows": updated,
+            "clipped_rows": clipped,
+            "clipped_share": clipped / max(updated, 1),
             **self._rows.stats(),
         }
+
+    def _move(
+        self,
+        rows: tf.Tensor,
+        gradients: tf.Tensor,
+        counts: tf.Tensor,
+        learning_rate: tf.Tensor,
+        updates: tf.Tensor,
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Returns what `update_rows` does, and how many gradients were clipped."""
+        num_clipped = tf.zeros([], tf.int64)
+        if self._clips:
+            weights = rows[:, : self._config.dim]
+            gradients, num_clipped = clip_gradients(
+                self._rule, weights, gradients, counts
+            )
+        moved = update_rows(self._rule, rows, gradients, learning_rate, updates)
+        return moved, num_clipped
 
     def _upsert(
         self,

@@ -1,4 +1,4 @@
-"""The job of two ranks that the tests of `KStepAdam` share.
+"""The job of two ranks that the tests of the optimizers share.
 
 To start one takes longer than all that they ask of it.
 """
@@ -8,7 +8,11 @@ import pathlib
 
 import pytest
 
-FILES = ("k_step_adam_test.py", "k_step_exchange_test.py")
+FILES = (
+    "cow_clip_exchange_test.py",
+    "k_step_adam_test.py",
+    "k_step_exchange_test.py",
+)
 
 
 def scenarios():

@@ -19,9 +19,10 @@ def variable_of(start, dtype="float64"):
     return keras.Variable(start, dtype=dtype, name="x")
 
 
-def test_slices_are_summed_before_they_are_squared():
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_slices_are_summed_before_they_are_squared(dtype):
     table, dense = variable_of([[1.0], [1.0]], "float32"), variable_of([[1.0], [1.0]])
-    twice = tf.IndexedSlices(tf.ones((2, 1)), tf.constant([1, 1]))
+    twice = tf.IndexedSlices(tf.ones((2, 1)), tf.constant([1, 1], dtype))
     KStepAdam(0.1, k=1).apply([twice], [table])
     KStepAdam(0.1, k=1).apply([tf.constant([[0.0], [2.0]])], [dense])
     np.testing.assert_allclose(value(table), value(dense), rtol=1e-6)

@@ -93,6 +93,21 @@ TEST(KeysCountAsOftenAsTheCallerSays) {
   }
 }
 
+TEST(AKeyThatCountsZeroTimesIsNotCounted) {
+  for (const Kind kind : kCounting) {
+    const TestStore store(Options(kind, 3));
+    Keys keys({5, 8});
+    keys.counts = {0, 1};
+    store.Lookup(keys);
+    CHECK_EQ(store.Stats().tracked_keys, kind == Kind::kCount ? 1 : 0);
+    // Which the counts of a snapshot must agree with.
+    std::vector<char> bytes;
+    CHECK_OK(store->ExportAdmission(store.executor(), &bytes));
+    const TestStore other(Options(kind, 3));
+    CHECK_OK(other->ImportAdmission(bytes, {0, 1, 2}, other.executor()));
+  }
+}
+
 TEST(GradientsOfRefusedKeysAreDroppedAndOthersStayAtTheirRows) {
   const TestStore store(Options(Kind::kCount, 2));
   store.Train(Keys({1, 2, 1, 3, 4, 4}), {1, 10, 2, 20, 4, 8}, 0.5f);

@@ -21,10 +21,12 @@ struct Case {
   std::vector<int64_t> ids;
   std::vector<int32_t> features;
   int shard_bits;
+  std::vector<int32_t> counts = {};  // Empty: each once.
 
   KeyBatch batch() const {
     return {ids.data(), static_cast<int64_t>(ids.size()), features.data(),
-            static_cast<int64_t>(features.size())};
+            static_cast<int64_t>(features.size()),
+            counts.empty() ? nullptr : counts.data()};
   }
 };
 
@@ -41,6 +43,7 @@ std::vector<std::vector<PlacedKey>> PartitionOneByOne(const Case& c) {
     key.feature = f;
     key.tag = IndexTag(hash, c.shard_bits);
     key.position = static_cast<int32_t>(i);
+    key.count = c.counts.empty() ? 1 : c.counts[i];
     shards[ShardOf(hash, c.shard_bits)].push_back(key);
   }
   return shards;
@@ -60,6 +63,7 @@ void CheckPartition(const Case& c, const PartitionedBatch& batch) {
       CHECK_EQ(key.feature, expected[s][i].feature);
       CHECK_EQ(key.tag, expected[s][i].tag);
       CHECK_EQ(key.position, expected[s][i].position);
+      CHECK_EQ(key.count, expected[s][i].count);
     }
   }
   CHECK_EQ(batch.size(), batch.offset(static_cast<int64_t>(expected.size())));
@@ -84,6 +88,9 @@ Case RandomCase(int64_t n, std::vector<int32_t> features, int shard_bits) {
   Random random(static_cast<uint64_t>(n));
   // Every id about four times, so that the order of equal keys shows.
   for (int64_t i = 0; i < n; ++i) c.ids.push_back(random.Below(n / 4 + 1));
+  for (int64_t i = 0; i < n && n % 2 == 0; ++i) {
+    c.counts.push_back(static_cast<int32_t>(random.Below(3)));
+  }
   return c;
 }
 

@@ -111,9 +111,18 @@ TEST(ResultsDoNotDependOnThreadsOrShards) {
 TEST(NoOptimizerDependsOnThreadsOrShards) {
   for (const Kind kind : {Kind::kSgd, Kind::kAdagrad, Kind::kRowwiseAdagrad,
                           Kind::kAdam, Kind::kFtrl}) {
-    ThreadExecutor executor(4);
-    CHECK(Train(TestStore(Options(kind, 6), NoLimit(), &executor)) ==
-          Train(TestStore(Options(kind, 0))));
+    for (const float clip_ratio : {-1.0f, 0.5f}) {
+      ThreadExecutor executor(4);
+      StoreOptions options = Options(kind, 6);
+      options.optimizer.clip_ratio = clip_ratio;
+      const TestStore shared(options, NoLimit(), &executor);
+      options.shard_bits = 0;
+      const TestStore alone(options);
+      CHECK(Train(shared) == Train(alone));
+      CHECK_EQ(shared.Stats().updated_rows, alone.Stats().updated_rows);
+      CHECK_EQ(shared.Stats().clipped_rows, alone.Stats().clipped_rows);
+      CHECK_EQ(shared.Stats().clipped_rows > 0, clip_ratio > 0);
+    }
   }
 }
 

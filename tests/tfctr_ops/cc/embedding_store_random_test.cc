@@ -49,6 +49,7 @@ struct Case {
   double tolerance;  // Relative to 1 + |expected|; 0: the very same number.
   // With an SSD tier: rows that memory takes, while the table has no limit.
   int64_t ram_rows = -1;
+  bool has_counts = false;  // Whether keys count otherwise than once.
 };
 
 // One store, its model, and the lookups whose gradients have not come.
@@ -121,6 +122,8 @@ class Session {
                          : die == 1 ? std::numeric_limits<int64_t>::max()
                          : die < 5  ? random_.Below(3 * max)
                                     : random_.Below(30) - 10);
+      if (!case_.has_counts) continue;
+      keys.counts.push_back(static_cast<int32_t>(random_.Below(4)));
     }
     return keys;
   }
@@ -233,6 +236,8 @@ class Session {
     CHECK_EQ(stats.skipped_updates, model_.skipped());
     CHECK_EQ(stats.refused_keys, model_.refused_keys());
     CHECK_EQ(stats.expired_rows, model_.expired_rows());
+    CHECK_EQ(stats.updated_rows, model_.updated_rows());
+    CHECK_EQ(stats.clipped_rows, model_.clipped_rows());
     CHECK_EQ(budget_->used_bytes(), stats.rows * stats.row_bytes);
     if (case_.ram_rows >= 0) return;
     CHECK_EQ(stats.rows, model_.size());
@@ -380,13 +385,15 @@ TEST(OverAnSsdTierTheTableEqualsTheModelToTheBit) {
 using Change = std::function<void(StoreOptions*)>;
 
 // In memory alone, and over an SSD tier with room for any number of rows.
-void RunEverywhere(const Change& change, uint64_t seed) {
+void RunEverywhere(const Change& change, uint64_t seed,
+                   bool has_counts = false) {
   const std::pair<int64_t, int> settings[] = {
       {-1, 1}, {-1, 4}, {0, 2}, {30, 1}, {30, 4}};  // Rows and threads.
   for (const auto& [ram_rows, num_threads] : settings) {
     Case c = NewCase(Kind::kAdagrad, 3, num_threads, 0);
     change(&c.options);
     c.num_threads = num_threads;
+    c.has_counts = has_counts;
     if (ram_rows >= 0) {
       c.options.eviction_policy = EvictionPolicy::kClock;
       RunOverSsd(c, ram_rows, -1, seed++, kNumCalls / 3);
@@ -456,6 +463,29 @@ TEST(AdmissionAndExpiryTogetherEqualTheModelToTheBit) {
         options->expiry = {2, 15, 0.2, 30};
       },
       380);
+}
+
+// Of two weights, whose squares are summed in one order only.
+void ClipTwoWeights(StoreOptions* options) {
+  options->dim = 2;
+  options->default_row.resize(2);
+  options->optimizer.clip_ratio = 0.5f;
+  options->optimizer.clip_floor = 0.1f;
+  options->optimizer.l2_penalty = 0.01f;
+}
+
+TEST(ClippingEqualsTheModelToTheBit) {
+  RunEverywhere(ClipTwoWeights, 400, /*has_counts=*/true);
+}
+
+TEST(ClippingWithAdmissionEqualsTheModelToTheBit) {
+  RunEverywhere(
+      [](StoreOptions* options) {
+        ClipTwoWeights(options);
+        options->admission.kind = AdmissionOptions::Kind::kCount;
+        options->admission.min_count = 4;
+      },
+      440, /*has_counts=*/true);
 }
 
 TEST(WhichRowsAreEvictedChangesNoTableOverAnSsdTier) {

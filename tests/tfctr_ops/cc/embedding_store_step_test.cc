@@ -77,6 +77,98 @@ TEST(SeveralLookupsOfAStepMakeOneUpdate) {
   }
 }
 
+// A row of {6, 8} whose gradient may be 5 long for each sample.
+StoreOptions ClippingOptions(Kind kind = Kind::kSgd) {
+  StoreOptions options = OneShard(2, kind);
+  options.optimizer.clip_ratio = 0.5f;
+  options.optimizer.clip_floor = 1e-5f;
+  return options;
+}
+
+Keys CountedKeys(std::vector<int64_t> ids, std::vector<int32_t> counts) {
+  Keys keys(std::move(ids));
+  keys.counts = std::move(counts);
+  return keys;
+}
+
+TEST(TheSumOfAKeysGradientsIsClippedByTheSumOfItsCounts) {
+  const struct {
+    std::vector<int32_t> counts;
+    Floats expected;
+  } cases[] = {{{}, {0, 0}},  // Each once.
+               {{1, 1}, {0, 0}},
+               {{1, 0}, {3, 4}},
+               {{0, 3}, {-3, -4}},
+               {{0, 0}, {6, 8}}};
+  for (const auto& [counts, expected] : cases) {
+    const TestStore store(ClippingOptions());
+    store.Write({{5, 6}}, {6, 8, 6, 8});
+    store.Train(CountedKeys({5, 5}, counts), {16, 24, 32, 40}, 1.0f);
+    CHECK_EQ(store.Read({{5, 6}}), (Floats{expected[0], expected[1], 6, 8}));
+    CHECK_EQ(store.Stats().updated_rows, 1);
+    CHECK_EQ(store.Stats().clipped_rows, 1);
+  }
+}
+
+TEST(CountsOfSeveralLookupsOfAStepAddUp) {
+  const TestStore store(ClippingOptions());
+  store.Write({{5}}, {6, 8});
+  const LookupResult a = store.Lookup(CountedKeys({5, 7}, {1, 1}));
+  const LookupResult b = store.Lookup(CountedKeys({8, 5}, {1, 2}));
+  store.Lookup(CountedKeys({5}, {9}));  // Dropped: it has no gradient.
+  store.Update(b.ticket, {0, 0, 24, 32}, 1.0f);
+  store.Update(a.ticket, {24, 32, 0, 0}, 1.0f);
+  CHECK_EQ(store.Read({{5}}), (Floats{-3, -4}));
+  CHECK_EQ(store.Stats().updated_rows, 3);
+  CHECK_EQ(store.Stats().clipped_rows, 1);
+}
+
+TEST(CountsFollowTheirRowsThatLeftInBetween) {
+  const TestStore store(ClippingOptions());
+  store.Write({{5, 6}}, {6, 8, 6, 8});
+  const LookupResult a = store.Lookup(CountedKeys({5, 6}, {1, 2}));
+  store.Remove({{5, 6}});
+  store.Lookup({{7}});
+  store.Write({{6, 5}}, {6, 8, 6, 8});  // Back, but not where they were.
+  store.Update(a.ticket, {24, 32, 24, 32}, 1.0f);
+  CHECK_EQ(store.Read({{5, 6}}), (Floats{3, 4, 0, 0}));
+}
+
+TEST(RefusedKeysAreNeitherCountedNorClipped) {
+  StoreOptions options = ClippingOptions();
+  options.admission.kind = AdmissionOptions::Kind::kCount;
+  options.admission.min_count = 3;
+  const TestStore store(options);
+  store.Write({{5}}, {6, 8});
+  store.Train(CountedKeys({7, 5, 7}, {1, 2, 1}), {9, 9, 24, 32, 9, 9}, 1.0f);
+  CHECK_EQ(store.Read({{5, 7}}), (Floats{0, 0, 0, 0}));
+  CHECK_EQ(store.Stats().updated_rows, 1);
+  CHECK_EQ(store.Stats().clipped_rows, 1);
+}
+
+TEST(TheClipSeesTheWeightsBeforeTheirDecay) {
+  StoreOptions options = ClippingOptions();
+  options.optimizer.weight_decay = 0.5f;
+  options.optimizer.l2_penalty = 0.25f;
+  const TestStore store(options);
+  store.Write({{5}}, {6, 8});
+  store.Train({{5}}, {24, 32}, 1.0f);
+  // The gradient is {3, 4} + 0.5 {6, 8}, the decayed weights are {3, 4}.
+  CHECK_EQ(store.Read({{5}}), (Floats{-3, -4}));
+}
+
+TEST(WithoutAClipCountsChangeNoUpdate) {
+  for (const Kind kind : kEveryKind) {
+    const TestStore store(OneShard(2, kind));
+    const TestStore expected(OneShard(2, kind));
+    store.Train(CountedKeys({5, 6, 5}, {0, 2, 7}), {1, 2, 3, 4, 5, 6}, 0.5f);
+    expected.Train({{5, 6, 5}}, {1, 2, 3, 4, 5, 6}, 0.5f);
+    CHECK_EQ(store.Export(), expected.Export());
+    CHECK_EQ(store.Stats().updated_rows, 2);
+    CHECK_EQ(store.Stats().clipped_rows, 0);
+  }
+}
+
 TEST(AReadOrExportBetweenTwoGradientsEndsTheStep) {
   const auto read = [](const TestStore& s) { s.Read({{9}}); };
   const auto export_all = [](const TestStore& s) { s.Export(); };

@@ -56,6 +56,13 @@ std::vector<NamedOptimizer> Optimizers() {
   ftrl.l2_shrinkage = 0.125f;
   ftrl.beta = 0.75f;
   ftrl.learning_rate_power = -0.7f;
+  const std::vector<NamedOptimizer> plain = all;
+  for (auto [name, optimizer] : plain) {
+    optimizer.clip_ratio = 0.8f;
+    optimizer.clip_floor = 0.5f;
+    optimizer.l2_penalty = 0.25f;
+    all.push_back({name + " after clipping", optimizer});
+  }
   return all;
 }
 
@@ -67,11 +74,40 @@ struct ScalarRow {
   std::vector<double> magnitudes;
 };
 
+double Length(const float* values, size_t dim) {
+  double squares = 0;
+  for (size_t c = 0; c < dim; ++c) squares += double{values[c]} * values[c];
+  return std::sqrt(squares);
+}
+
+// The gradient that the rest is made of: clipped, and with the L2 penalty.
+std::vector<double> AdjustedGradient(const SparseOptimizer& o, int64_t count,
+                                     const std::vector<float>& gradient,
+                                     const std::vector<float>& row) {
+  const size_t dim = gradient.size();
+  double factor = 1;
+  if (o.clips()) {
+    const double length = Length(gradient.data(), dim);
+    const double clip =
+        static_cast<double>(count) *
+        std::max<double>(o.clip_ratio * Length(row.data(), dim), o.clip_floor);
+    if (length > clip) factor = clip / length;
+  }
+  std::vector<double> adjusted;
+  for (size_t c = 0; c < dim; ++c) {
+    adjusted.push_back(factor * gradient[c] + 2.0 * o.l2_penalty * row[c]);
+  }
+  return adjusted;
+}
+
 // One update by the formulas in sparse_optimizer.h. `t` is what Adam corrects
 // its bias by.
 ScalarRow ScalarUpdate(const SparseOptimizer& o, double learning_rate, double t,
-                       const std::vector<float>& gradient,
+                       int64_t samples,
+                       const std::vector<float>& summed_gradient,
                        const std::vector<float>& row) {
+  const std::vector<double> gradient =
+      AdjustedGradient(o, samples, summed_gradient, row);
   const size_t dim = gradient.size();
   ScalarRow out = {{row.begin(), row.end()}, std::vector<double>(row.size())};
   double mean_square = 0;
@@ -166,6 +202,7 @@ struct Rows {
       for (int64_t c = 0; c < layout.num_floats(); ++c) {
         floats[c] = random.Uniform(c < dim ? -1.0f : 0.125f, 1.0f);
       }
+      counts.push_back(random.Below(4));
       pointers.push_back(row);
     }
   }
@@ -190,6 +227,7 @@ struct Rows {
     }
     const RowKernels::Changes changes = kernels.update(
         optimizer, step, layout.dim(), pointers.data(), gradients.data(),
+        optimizer.clips() ? counts.data() : nullptr,
         static_cast<int64_t>(pointers.size()), newly_dirty.data());
     newly_dirty.resize(static_cast<size_t>(changes.num_newly_dirty));
     CHECK_EQ(newly_dirty, clean);
@@ -199,6 +237,7 @@ struct Rows {
   RowLayout layout;
   std::vector<std::byte> bytes;
   std::vector<float> gradients;
+  std::vector<int64_t> counts;       // Of samples.
   std::vector<std::byte*> pointers;  // In no order.
 };
 
@@ -216,7 +255,7 @@ TEST(EveryOptimizerFollowsItsFormula) {
                                ? before.Header(i).count + 1.0
                                : static_cast<double>(step.number);
           const ScalarRow expected =
-              ScalarUpdate(optimizer, step.learning_rate, t,
+              ScalarUpdate(optimizer, step.learning_rate, t, before.counts[i],
                            before.GradientOf(i), before.Floats(i));
           const std::vector<float> got = after.Floats(i);
           for (size_t c = 0; c < got.size(); ++c) {

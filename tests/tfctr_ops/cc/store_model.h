@@ -21,6 +21,31 @@
 namespace tfctr {
 namespace testing {
 
+// Clips a gradient as sparse_optimizer.h says, and adds the L2 penalty; returns
+// whether it was too long. In single precision, which gives the bits of the
+// store for rows of one or two weights.
+inline bool AdjustGradient(const SparseOptimizer& o, int64_t samples,
+                           const std::vector<double>& row,
+                           std::vector<float>* gradient) {
+  float gradient_squares = 0;
+  float weight_squares = 0;
+  for (size_t c = 0; c < gradient->size(); ++c) {
+    const auto w = static_cast<float>(row[c]);
+    gradient_squares += (*gradient)[c] * (*gradient)[c];
+    weight_squares += w * w;
+  }
+  const float length = std::sqrt(gradient_squares);
+  const float clip =
+      static_cast<float>(samples) *
+      std::max(o.clip_ratio * std::sqrt(weight_squares), o.clip_floor);
+  const bool is_too_long = o.clips() && length > clip;
+  for (size_t c = 0; c < gradient->size(); ++c) {
+    if (is_too_long) (*gradient)[c] *= clip / length;
+    (*gradient)[c] += 2 * o.l2_penalty * static_cast<float>(row[c]);
+  }
+  return is_too_long;
+}
+
 // Moves a row [weights | slots] by the formulas in sparse_optimizer.h. SGD and
 // Adagrad in single precision, which gives the bits of the store; the others in
 // double precision.
@@ -115,7 +140,8 @@ class StoreModel {
     EndStep();
     std::map<Key, int64_t> unseen;
     for (size_t i = 0; i < keys.ids.size(); ++i) {
-      if (keys[i].first >= 0 && rows_.count(keys[i]) == 0) ++unseen[keys[i]];
+      if (keys[i].first < 0 || rows_.count(keys[i]) > 0) continue;
+      unseen[keys[i]] += keys.Count(i);
     }
     std::map<Key, int64_t> refused;
     for (auto it = unseen.begin(); asks && it != unseen.end();) {
@@ -142,6 +168,7 @@ class StoreModel {
   // The keys that have a row now; the others are absent.
   Keys Taken(const Keys& keys) const {
     Keys taken(keys.ids, {});
+    taken.counts = keys.counts;
     for (size_t i = 0; i < keys.ids.size(); ++i) {
       taken.features.push_back(rows_.count(keys[i]) == 0 ? -1 : keys[i].first);
     }
@@ -185,6 +212,7 @@ class StoreModel {
     drops_step_ = false;
     const bool is_step = !reports_.empty();
     std::map<Key, std::vector<float>> sums;
+    std::map<Key, int64_t> samples;
     for (const auto& [sequence, report] : reports_) {
       const auto& [keys, gradient] = report;
       for (size_t i = 0; i < keys.ids.size(); ++i) {
@@ -192,15 +220,19 @@ class StoreModel {
         std::vector<float>& sum = sums[keys[i]];
         sum.resize(dim(), 0.0f);
         for (size_t c = 0; c < dim(); ++c) sum[c] += gradient[i * dim() + c];
+        samples[keys[i]] += keys.Count(i);
       }
     }
     reports_.clear();
-    for (const auto& [key, sum] : sums) {
+    for (auto& [key, sum] : sums) {
       if (rows_.count(key) == 0) Insert(key);
       Row& row = rows_[key];
       row.known = true;
       row.last_step = step_;
       ++row.count;
+      ++updated_rows_;
+      clipped_rows_ +=
+          AdjustGradient(options_.optimizer, samples[key], row.floats, &sum);
       ScalarUpdate(options_.optimizer, learning_rate_, step_, row.count, sum,
                    &row.floats);
     }
@@ -253,7 +285,10 @@ class StoreModel {
     admitted_.clear();
     counts_.clear();
   }
-  void ForgetStats() { skipped_ = refused_keys_ = expired_rows_ = 0; }
+  void ForgetStats() {
+    skipped_ = refused_keys_ = expired_rows_ = 0;
+    updated_rows_ = clipped_rows_ = 0;
+  }
 
   std::map<Key, Row> KnownRows() {
     EndStep();
@@ -272,6 +307,8 @@ class StoreModel {
   int64_t skipped() const { return skipped_; }
   int64_t refused_keys() const { return refused_keys_; }
   int64_t expired_rows() const { return expired_rows_; }
+  int64_t updated_rows() const { return updated_rows_; }
+  int64_t clipped_rows() const { return clipped_rows_; }
 
  private:
   template <typename Container>
@@ -360,6 +397,8 @@ class StoreModel {
   std::set<Key> admitted_;  // Their rows were never updated.
   int64_t refused_keys_ = 0;
   int64_t expired_rows_ = 0;
+  int64_t updated_rows_ = 0;
+  int64_t clipped_rows_ = 0;
   std::map<int64_t, std::pair<Keys, std::vector<float>>>
       reports_;  // By sequence.
   float learning_rate_ = 0;

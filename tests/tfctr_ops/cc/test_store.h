@@ -31,6 +31,7 @@ struct Keys {
   Key operator[](size_t i) const {
     return {features[i % features.size()], ids[i]};
   }
+  int32_t Count(size_t i) const { return counts.empty() ? 1 : counts[i]; }
   operator KeyBatch() const {
     return {ids.data(), size(), features.data(),
             static_cast<int64_t>(features.size()),

@@ -102,6 +102,9 @@ class EmbeddingStoreOp : public tf::OpKernel {
     TF_RETURN_IF_ERROR(ctx->GetAttr("l2", &optimizer.l2));
     TF_RETURN_IF_ERROR(ctx->GetAttr("l2_shrinkage", &optimizer.l2_shrinkage));
     TF_RETURN_IF_ERROR(ctx->GetAttr("beta", &optimizer.beta));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("clip_ratio", &optimizer.clip_ratio));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("clip_floor", &optimizer.clip_floor));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("l2_penalty", &optimizer.l2_penalty));
 
     options_.feature_seeds.assign(seeds.begin(), seeds.end());
     optimizer.beta_1 = ShortestDouble(beta_1);

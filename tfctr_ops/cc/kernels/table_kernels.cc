@@ -206,7 +206,8 @@ class StatsOp final : public StoreKernel {
         stats.memory_bytes, stats.evicted_rows,      stats.skipped_updates,
         stats.step,         stats.rows_on_disk_only, stats.disk_bytes,
         stats.rows_read,    stats.rows_written,      stats.expired_rows,
-        stats.refused_keys, stats.tracked_keys,      stats.admission_bytes};
+        stats.refused_keys, stats.tracked_keys,      stats.admission_bytes,
+        stats.updated_rows, stats.clipped_rows};
     constexpr int64_t kNumValues = sizeof(values) / sizeof(values[0]);
     tf::Tensor* out = nullptr;
     TF_RETURN_IF_ERROR(ctx->allocate_output(0, {kNumValues}, &out));

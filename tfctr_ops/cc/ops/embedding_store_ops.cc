@@ -77,6 +77,9 @@ REGISTER_OP("Tfctr>EmbeddingStore")
     .Attr("l2: float")
     .Attr("l2_shrinkage: float")
     .Attr("beta: float")
+    .Attr("clip_ratio: float = -1.0")
+    .Attr("clip_floor: float = 0.0")
+    .Attr("l2_penalty: float = 0.0")
     .Input("budget: resource")
     .Output("store: resource")
     .SetIsStateful()  // Each call makes a new one.
@@ -108,6 +111,7 @@ initializer: Law of the initial weights.
 initializer_location: The constant, the least value or the mean.
 initializer_scale: The range or the standard deviation.
 optimizer: What an update does; the rest are its numbers, see SparseOptimizer.
+clip_ratio: Negative: gradients are not clipped.
 budget: Handle from `MemoryBudget`.
 store: Scalar handle; the store lives as long as it.
 )doc");
@@ -148,7 +152,8 @@ features: Features, shape `(p,)`, where p divides n: key i is
   zeros and takes no gradient.
 expected_step: How many updates the caller believes the store has seen; any
   other number is an error. -1 if it has no belief.
-counts: How often each key counts for admission, shape `(n,)`; if empty, once.
+counts: How often each key counts for admission and for clipping, shape `(n,)`;
+  if empty, once.
 rows: Weights, shape `(n, dim)`.
 ticket: What `EmbeddingStoreUpdate` needs; scalar.
 )doc");
@@ -312,7 +317,7 @@ REGISTER_OP("Tfctr>EmbeddingStoreStats")
     .Output("stats: int64")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      c->set_output(0, c->Vector(15));
+      c->set_output(0, c->Vector(17));
       return absl::OkStatus();
     })
     .Doc(R"doc(
@@ -321,7 +326,7 @@ Counts what the store holds and did.
 store: Handle from `EmbeddingStore`.
 stats: rows, known_rows, row_bytes, memory_bytes, evicted_rows, skipped_updates,
   step, rows_on_disk_only, disk_bytes, rows_read, rows_written, expired_rows,
-  refused_keys, tracked_keys, admission_bytes.
+  refused_keys, tracked_keys, admission_bytes, updated_rows, clipped_rows.
 )doc");
 
 }  // namespace tfctr

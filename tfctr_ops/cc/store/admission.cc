@@ -87,6 +87,7 @@ Admission::Answer Admission::Ask(int64_t shard, uint32_t feature, int64_t id,
 
 void Admission::Count(int64_t shard, uint32_t feature, int64_t id,
                       uint32_t count) {
+  if (count == 0) return;  // As a lookup may say; a table has no such entries.
   if (filter_ != nullptr) {
     filter_->Raise(FilterHash(feature, id), count);
   } else if (options_.admission.kind == Kind::kCount) {

@@ -82,11 +82,11 @@ Status PartitionedBatch::Partition(const KeyBatch& batch, int shard_bits,
   executor->ParallelFor(num_blocks, [&](int64_t block) {
     int64_t* next = counts.data() + block * num_shards;
     ForEachPresent(batch, block_start(block), block_start(block + 1),
-                   [=](int64_t i, uint32_t feature, int64_t id) {
+                   [=, &batch](int64_t i, uint32_t feature, int64_t id) {
                      const uint64_t hash = hashes[i];
                      keys[next[ShardOf(hash, shard_bits)]++] = {
                          id, feature, IndexTag(hash, shard_bits),
-                         static_cast<int32_t>(i)};
+                         static_cast<int32_t>(i), batch.Count(i)};
                    });
   });
   return Status::Ok();

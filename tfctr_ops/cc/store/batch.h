@@ -41,7 +41,7 @@ struct KeyBatch {
   // (n), none negative: how often each key counts, or null: each once.
   const int32_t* counts = nullptr;
 
-  int64_t Count(int64_t i) const { return counts == nullptr ? 1 : counts[i]; }
+  int32_t Count(int64_t i) const { return counts == nullptr ? 1 : counts[i]; }
 };
 
 // The keys of a batch, ordered by shard and, within a shard, as they came: the

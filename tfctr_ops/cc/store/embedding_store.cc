@@ -181,8 +181,7 @@ Status EmbeddingStore::Lookup(const KeyBatch& keys, Executor* executor,
   if (batch->batch.size() < keys.n) {
     std::fill_n(rows, keys.n * layout_.dim(), 0.0f);
   }
-  status = Resolve(batch.get(), executor, rows,
-                   admission_ == nullptr ? nullptr : &keys);
+  status = Resolve(batch.get(), executor, rows, admission_ != nullptr);
   if (!status.ok()) return status;
   *ticket =
       std::make_shared<Ticket>(shared_from_this(), keys.n, std::move(batch));
@@ -194,9 +193,9 @@ Status EmbeddingStore::Lookup(const KeyBatch& keys, Executor* executor,
 }
 
 Status EmbeddingStore::Resolve(ResolvedBatch* batch, Executor* executor,
-                               float* rows, const KeyBatch* asked) {
-  if (budget_->is_limited() || ssd_ != nullptr || asked != nullptr) {
-    return ResolveWithinBudget(batch, executor, rows, asked);
+                               float* rows, bool asks) {
+  if (budget_->is_limited() || ssd_ != nullptr || asks) {
+    return ResolveWithinBudget(batch, executor, rows, asks);
   }
   ForEachShard(batch->batch.size(), executor, [&](int64_t s) {
     ShardBatch part = batch->OfShard(s);
@@ -222,8 +221,7 @@ std::vector<std::unique_lock<std::mutex>> EmbeddingStore::LockShards() {
 // who is evicted does not depend on which thread came first.
 Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
                                            Executor* executor, float* rows,
-                                           const KeyBatch* asked) {
-  const bool asks = asked != nullptr;
+                                           bool asks) {
   const int64_t asked_at = asks ? step() : 0;
   const std::vector<std::unique_lock<std::mutex>> locks = LockShards();
   std::vector<ShardBatch> parts;
@@ -235,7 +233,7 @@ Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
     const auto i = static_cast<size_t>(s);
     std::vector<const PlacedKey*> keys;
     shard(s).Resolve(&parts[i], rows, &keys,
-                     asks ? &newcomers[i].occurrences : nullptr, asked);
+                     asks ? &newcomers[i].occurrences : nullptr);
     absent[i] = static_cast<int64_t>(keys.size());
     if (ssd_ != nullptr) StartFetch(s, keys, &fetches[i]);
     if (asks) newcomers[i].keys = std::move(keys);

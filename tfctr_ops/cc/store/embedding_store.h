@@ -47,6 +47,8 @@ struct StoreStats {
   int64_t evicted_rows;     // That left memory; without an SSD tier, for good.
   int64_t skipped_updates;  // For a bad gradient.
   int64_t expired_rows;     // That were removed by the options' expiry.
+  int64_t updated_rows;     // Each in each update.
+  int64_t clipped_rows;     // Of these, with a gradient that was clipped.
   // Of admission:
   int64_t refused_keys;     // Of lookups; of equal keys, all.
   int64_t tracked_keys;     // That are counted one by one.
@@ -185,7 +187,6 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
 
   // Updates so far. Open steps count from their first gradient.
   int64_t step();
-
   StoreStats Stats(Executor* executor);
 
   const StoreOptions& options() const { return options_; }
@@ -218,12 +219,12 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   Status Partition(const KeyBatch& keys, Executor* executor,
                    ResolvedBatch* batch) const;
 
-  // Resolves every key of the batch to a row, inserting what is absent. Unless
-  // it is null, admission decides what of `asked`, of which the batch was made.
+  // Resolves every key of the batch to a row, inserting what is absent, or, if
+  // it `asks`, what admission admits of that.
   Status Resolve(ResolvedBatch* batch, Executor* executor, float* rows,
-                 const KeyBatch* asked = nullptr);
+                 bool asks = false);
   Status ResolveWithinBudget(ResolvedBatch* batch, Executor* executor,
-                             float* rows, const KeyBatch* asked);
+                             float* rows, bool asks);
   std::vector<std::unique_lock<std::mutex>> LockShards();
 
   // ------ With an SSD tier; see embedding_store_ssd.cc.
@@ -360,6 +361,7 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   std::unique_ptr<Admission> admission_;  // Null if every key is admitted.
   std::vector<std::unique_ptr<Shard>> shards_;
   std::atomic<int64_t> refused_keys_{0};
+  std::atomic<int64_t> updated_rows_{0}, clipped_rows_{0};
 
   std::mutex batches_mutex_;
   // Guarded by batches_mutex_:

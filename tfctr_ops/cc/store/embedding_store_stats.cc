@@ -14,6 +14,8 @@ StoreStats EmbeddingStore::Stats(Executor* executor) {
     stats.skipped_updates = skipped_updates_;
     stats.expired_rows = expired_rows_;
   }
+  stats.updated_rows = updated_rows_.load();
+  stats.clipped_rows = clipped_rows_.load();
   for (const auto& shard : shards_) {
     std::lock_guard<std::mutex> lock(shard->mutex());
     stats.rows += shard->rows().size();

@@ -32,6 +32,7 @@ struct Scratch {
   std::vector<uint32_t> slots;       // Of the distinct rows of all lookups.
   std::vector<std::byte*> rows;      // The same rows.
   std::vector<float> sums;           // Their gradients.
+  std::vector<int64_t> counts;       // Their samples, if the optimizer clips.
   std::vector<int32_t> newly_dirty;  // See RowKernels::update.
   std::vector<std::vector<int32_t>> place_of;  // See Unite; one per lookup.
   std::vector<int32_t> positions;  // Of one lookup's keys, in its gradient.
@@ -189,27 +190,28 @@ void EmbeddingStore::ApplyToShard(int64_t s, const UpdateStep& step) {
   if (num_rows == 0) return;
 
   scratch.sums.assign(static_cast<size_t>(num_rows * dim), 0.0f);
+  int64_t* counts = nullptr;
+  if (options_.optimizer.clips()) {
+    scratch.counts.assign(static_cast<size_t>(num_rows), 0);
+    counts = scratch.counts.data();
+  }
   for (size_t r = 0; r < reports_.size(); ++r) {
     const ShardBatch part = reports_[r].batch->OfShard(s);
     const int32_t* place_of = scratch.place_of[r].data();
     scratch.positions.resize(static_cast<size_t>(part.size));
     scratch.places.resize(static_cast<size_t>(part.size));
-    int64_t n = part.size;
-    if (admission_ == nullptr) {
-      for (int64_t i = 0; i < part.size; ++i) {
-        scratch.positions[static_cast<size_t>(i)] = part.keys[i].position;
-        scratch.places[static_cast<size_t>(i)] = place_of[part.places[i]];
-      }
-    } else {
-      n = 0;
-      for (int64_t i = 0; i < part.size; ++i) {
-        if (part.places[i] < 0) continue;  // Refused.
-        scratch.positions[static_cast<size_t>(n)] = part.keys[i].position;
-        scratch.places[static_cast<size_t>(n++)] = place_of[part.places[i]];
-      }
+    int32_t* const positions = scratch.positions.data();
+    int32_t* const places = scratch.places.data();
+    int64_t n = 0;
+    for (int64_t i = 0; i < part.size; ++i) {
+      if (part.places[i] < 0) continue;  // Refused by admission.
+      const int32_t place = place_of[part.places[i]];
+      positions[n] = part.keys[i].position;
+      places[n++] = place;
+      if (counts != nullptr) counts[place] += part.keys[i].count;
     }
-    kernels_.accumulate(reports_[r].gradient.values, scratch.positions.data(),
-                        scratch.places.data(), n, dim, scratch.sums.data());
+    kernels_.accumulate(reports_[r].gradient.values, positions, places, n, dim,
+                        scratch.sums.data());
   }
 
   const RamTier::View rows = shard(s).rows().view();
@@ -227,7 +229,9 @@ void EmbeddingStore::ApplyToShard(int64_t s, const UpdateStep& step) {
   const UpdateStep marked = {step.learning_rate, step.number, shard(s).mark()};
   const RowKernels::Changes changes = kernels_.update(
       options_.optimizer, marked, dim, scratch.rows.data(), scratch.sums.data(),
-      num_rows, scratch.newly_dirty.data());
+      counts, num_rows, scratch.newly_dirty.data());
+  updated_rows_ += num_rows;
+  clipped_rows_ += changes.clipped;
   shard(s).CountChanged(changes.newly_known, scratch.slots.data(),
                         scratch.newly_dirty.data(), changes.num_newly_dirty);
 }

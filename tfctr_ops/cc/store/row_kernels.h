@@ -17,10 +17,11 @@
 namespace tfctr {
 
 struct RowKernels {
-  // What an update did to the headers of its rows.
+  // What an update did to its rows.
   struct Changes {
     int64_t newly_known;      // How many rows.
     int64_t num_newly_dirty;  // How many i in `newly_dirty`.
+    int64_t clipped;          // How many gradients.
   };
 
   const char* level;
@@ -36,10 +37,12 @@ struct RowKernels {
                      float* sums);
 
   // Updates rows[i] with the summed gradient sums[i], for i in [0, n), and
-  // stamps their headers. `newly_dirty` has room for n.
+  // stamps their headers. If the optimizer clips, counts[i] is how many samples
+  // have the key; else `counts` may be null. Gradients are clipped in place.
+  // `newly_dirty` has room for n.
   Changes (*update)(const SparseOptimizer& optimizer, const UpdateStep& step,
-                    int64_t dim, std::byte* const* rows, const float* sums,
-                    int64_t n, int32_t* newly_dirty);
+                    int64_t dim, std::byte* const* rows, float* sums,
+                    const int64_t* counts, int64_t n, int32_t* newly_dirty);
 
   // Whether every |values[i]| <= bound; false for NaN.
   bool (*all_within)(const float* values, int64_t n, float bound);

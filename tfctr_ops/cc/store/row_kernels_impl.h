@@ -109,6 +109,61 @@ bool AllWithin(const float* values, int64_t n, float bound) {
   return largest <= bound_bits;
 }
 
+using FourFloats __attribute__((vector_size(16))) = float;
+
+// Of values[c] to values[c + 3]; zeros from `dim` on.
+inline FourFloats Squares(const float* values, int64_t c, int64_t dim) {
+  FourFloats four = {};
+  if (c + 4 <= dim) {
+    __builtin_memcpy(&four, values + c, sizeof(four));
+  } else {
+    if (c < dim) four[0] = values[c];
+    if (c + 1 < dim) four[1] = values[c + 1];
+    if (c + 2 < dim) four[2] = values[c + 2];
+  }
+  return four * four;
+}
+
+// In sixteen partial sums and one fixed order, whatever the register width.
+inline float SumOfSquares(const float* values, int64_t dim) {
+  FourFloats sums[4] = {};
+  for (int64_t c = 0; c < dim; c += 16) {
+    for (int i = 0; i < 4; ++i) sums[i] += Squares(values, c + 4 * i, dim);
+  }
+  const FourFloats sum = (sums[0] + sums[2]) + (sums[1] + sums[3]);
+  return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+}
+
+inline float Length(const float* values, int64_t dim) {
+  return __builtin_sqrtf(SumOfSquares(values, dim));
+}
+
+// How long the gradient of a row may be.
+struct Clip {
+  float ratio, floor;
+  // An infinite ratio clips not even where it is multiplied by zero.
+  explicit Clip(const SparseOptimizer& optimizer)
+      : ratio(optimizer.clip_ratio),
+        floor(__builtin_isinf(ratio) ? ratio : optimizer.clip_floor) {}
+  float Limit(const float* w, int64_t count, int64_t dim) const {
+    const float scaled = ratio * Length(w, dim);
+    const float longest = scaled > floor ? scaled : floor;
+    // Zero times infinity is not a number.
+    return count == 0 ? 0 : static_cast<float>(count) * longest;
+  }
+};
+
+template <int kLanes>
+inline void ScaleBlock(float factor, float* g) {
+  for (int i = 0; i < kLanes; ++i) g[i] *= factor;
+}
+
+template <int kLanes>
+inline void PenalizeBlock(float strength, const float* __restrict w,
+                          float* __restrict g) {
+  for (int i = 0; i < kLanes; ++i) g[i] += strength * w[i];
+}
+
 // Each rule has a block form `Block<lanes>(w, slots of the row, g, c)`.
 
 struct Sgd {
@@ -147,17 +202,7 @@ struct RowwiseAdagrad {
   RowwiseAdagrad(const SparseOptimizer& optimizer, const UpdateStep& step)
       : learning_rate(step.learning_rate), epsilon(optimizer.epsilon) {}
   void StartRow(const RowHeader&, float* slots, const float* g, int64_t dim) {
-    // Sixteen partial sums in one fixed order, whatever the register width.
-    float squares[16] = {};
-    int64_t c = 0;
-    for (; c + 16 <= dim; c += 16) {
-      for (int i = 0; i < 16; ++i) squares[i] += g[c + i] * g[c + i];
-    }
-    for (int i = 0; c < dim; ++c, ++i) squares[i] += g[c] * g[c];
-    for (int half = 8; half > 0; half /= 2) {
-      for (int i = 0; i < half; ++i) squares[i] += squares[i + half];
-    }
-    slots[0] += squares[0] / static_cast<float>(dim);
+    slots[0] += SumOfSquares(g, dim) / static_cast<float>(dim);
     factor = learning_rate / __builtin_sqrtf(slots[0] + epsilon);
   }
   template <int kLanes>
@@ -241,19 +286,26 @@ struct Ftrl {
 template <typename Rule, int kDim>
 RowKernels::Changes UpdateRows(const SparseOptimizer& optimizer,
                                const UpdateStep& step, int64_t any_dim,
-                               std::byte* const* rows, const float* sums,
-                               int64_t n, int32_t* newly_dirty) {
+                               std::byte* const* rows, float* sums,
+                               const int64_t* counts, int64_t n,
+                               int32_t* newly_dirty) {
   const int64_t dim = kDim > 0 ? kDim : any_dim;
   Rule rule(optimizer, step);
+  const bool clips = optimizer.clips();
+  const Clip clip(optimizer);
+  const float l2_strength = 2 * optimizer.l2_penalty;
   const float keep = 1.0f - step.learning_rate * optimizer.weight_decay;
   const int64_t row_bytes = static_cast<int64_t>(sizeof(RowHeader)) +
                             4 * (dim * (1 + Rule::kSlotsPerWeight));
-  constexpr int64_t kAhead = 8;
-  RowKernels::Changes changes = {0, 0};
+  // In bursts: a load that misses its page holds up all that follows it, but
+  // for other such loads.
+  constexpr int64_t kBurst = 16;
+  RowKernels::Changes changes = {0, 0, 0};
   for (int64_t r = 0; r < n; ++r) {
-    if (r + kAhead < n) {
-      for (int64_t b = 0; b < row_bytes; b += 64) {
-        __builtin_prefetch(rows[r + kAhead] + b, 1);
+    if (r % kBurst == 0) {
+      const int64_t end = r + 2 * kBurst < n ? r + 2 * kBurst : n;
+      for (int64_t i = r + kBurst; i < end; ++i) {
+        RowLayout::Prefetch(rows[i], row_bytes);
       }
     }
     auto* header = reinterpret_cast<RowHeader*>(rows[r]);
@@ -266,7 +318,23 @@ RowKernels::Changes UpdateRows(const SparseOptimizer& optimizer,
     if (header->count != 0xffffffffU) ++header->count;
     auto* w = reinterpret_cast<float*>(rows[r] + sizeof(RowHeader));
     float* slots = w + dim;
-    const float* g = sums + r * dim;
+    float* g = sums + r * dim;
+    if (clips) {
+      const float limit = clip.Limit(w, counts[r], dim);
+      const float length = Length(g, dim);
+      changes.clipped += length > limit;
+      // 1 for a length of zero, too: no comparison holds for zero by zero.
+      const float ratio = limit / length;
+      const float factor = ratio < 1 ? ratio : 1;
+#define TFCTR_BODY(lanes, c) ScaleBlock<lanes>(factor, g + c)
+      TFCTR_FOR_EACH_BLOCK(dim, c, TFCTR_BODY);
+#undef TFCTR_BODY
+    }
+    if (l2_strength != 0) {
+#define TFCTR_BODY(lanes, c) PenalizeBlock<lanes>(l2_strength, w + c, g + c)
+      TFCTR_FOR_EACH_BLOCK(dim, c, TFCTR_BODY);
+#undef TFCTR_BODY
+    }
     if (keep != 1.0f) {
       for (int64_t c = 0; c < dim; ++c) w[c] *= keep;
     }
@@ -282,36 +350,38 @@ RowKernels::Changes UpdateRows(const SparseOptimizer& optimizer,
 template <typename Rule>
 RowKernels::Changes UpdateRowsOf(const SparseOptimizer& optimizer,
                                  const UpdateStep& step, int64_t dim,
-                                 std::byte* const* rows, const float* sums,
-                                 int64_t n, int32_t* newly_dirty){
-#define TFCTR_CALL(kDim) \
-  UpdateRows<Rule, kDim>(optimizer, step, dim, rows, sums, n, newly_dirty)
+                                 std::byte* const* rows, float* sums,
+                                 const int64_t* counts, int64_t n,
+                                 int32_t* newly_dirty){
+#define TFCTR_CALL(kDim)                                              \
+  UpdateRows<Rule, kDim>(optimizer, step, dim, rows, sums, counts, n, \
+                         newly_dirty)
     TFCTR_FOR_DIM(dim, TFCTR_CALL)
 #undef TFCTR_CALL
 }
 
 RowKernels::Changes
     Update(const SparseOptimizer& optimizer, const UpdateStep& step,
-           int64_t dim, std::byte* const* rows, const float* sums, int64_t n,
-           int32_t* newly_dirty) {
+           int64_t dim, std::byte* const* rows, float* sums,
+           const int64_t* counts, int64_t n, int32_t* newly_dirty) {
   switch (optimizer.kind) {
     case SparseOptimizer::Kind::kSgd:
-      return UpdateRowsOf<Sgd>(optimizer, step, dim, rows, sums, n,
+      return UpdateRowsOf<Sgd>(optimizer, step, dim, rows, sums, counts, n,
                                newly_dirty);
     case SparseOptimizer::Kind::kAdagrad:
-      return UpdateRowsOf<Adagrad>(optimizer, step, dim, rows, sums, n,
+      return UpdateRowsOf<Adagrad>(optimizer, step, dim, rows, sums, counts, n,
                                    newly_dirty);
     case SparseOptimizer::Kind::kRowwiseAdagrad:
-      return UpdateRowsOf<RowwiseAdagrad>(optimizer, step, dim, rows, sums, n,
-                                          newly_dirty);
+      return UpdateRowsOf<RowwiseAdagrad>(optimizer, step, dim, rows, sums,
+                                          counts, n, newly_dirty);
     case SparseOptimizer::Kind::kAdam:
-      return UpdateRowsOf<Adam>(optimizer, step, dim, rows, sums, n,
+      return UpdateRowsOf<Adam>(optimizer, step, dim, rows, sums, counts, n,
                                 newly_dirty);
     case SparseOptimizer::Kind::kFtrl:
-      return UpdateRowsOf<Ftrl>(optimizer, step, dim, rows, sums, n,
+      return UpdateRowsOf<Ftrl>(optimizer, step, dim, rows, sums, counts, n,
                                 newly_dirty);
   }
-  return {0, 0};
+  return {0, 0, 0};
 }
 
 #undef TFCTR_FOR_EACH_BLOCK

@@ -13,11 +13,10 @@ namespace {
 // at the memory's throughput and not at its latency.
 constexpr int64_t kGroup = 16;
 
-// Sorts the keys; `occurrences`, unless it is null, tells how often each counts
-// in `asked`.
+// Sorts the keys; `occurrences`, unless it is null, tells how often each
+// counts.
 void KeepOneOfEach(std::vector<const PlacedKey*>* keys,
-                   std::vector<int64_t>* occurrences = nullptr,
-                   const KeyBatch* asked = nullptr) {
+                   std::vector<int64_t>* occurrences = nullptr) {
   const auto order = [](const PlacedKey* a, const PlacedKey* b) {
     return a->id != b->id ? a->id < b->id : a->feature < b->feature;
   };
@@ -27,7 +26,7 @@ void KeepOneOfEach(std::vector<const PlacedKey*>* keys,
   std::sort(keys->begin(), keys->end(), order);
   for (size_t i = 0; occurrences != nullptr && i < keys->size(); ++i) {
     if (i == 0 || !same((*keys)[i - 1], (*keys)[i])) occurrences->push_back(0);
-    occurrences->back() += asked->Count((*keys)[i]->position);
+    occurrences->back() += (*keys)[i]->count;
   }
   keys->erase(std::unique(keys->begin(), keys->end(), same), keys->end());
 }
@@ -125,7 +124,7 @@ void Shard::Read(const PlacedKey* keys, int64_t n, float* rows,
 
 void Shard::Resolve(ShardBatch* batch, float* rows,
                     std::vector<const PlacedKey*>* absent,
-                    std::vector<int64_t>* occurrences, const KeyBatch* asked) {
+                    std::vector<int64_t>* occurrences) {
   const bool keeps_scores = eviction_.keeps_scores();
   const PlacedKey* const keys = batch->keys;
   int32_t* const places = batch->places;
@@ -167,7 +166,7 @@ void Shard::Resolve(ShardBatch* batch, float* rows,
       });
   batch->num_distinct = num_distinct;
   eviction_.Use(slots, num_distinct);
-  if (absent != nullptr) KeepOneOfEach(absent, occurrences, asked);
+  if (absent != nullptr) KeepOneOfEach(absent, occurrences);
 }
 
 std::vector<const PlacedKey*> Shard::FindAbsent(const PlacedKey* keys,

@@ -21,15 +21,15 @@
 
 namespace tfctr {
 
-struct KeyBatch;
-
 // One key of a batch.
 struct PlacedKey {
   int64_t id;
   uint32_t feature;
   uint32_t tag;      // Of the index.
   int32_t position;  // In the batch.
+  int32_t count;     // How often it counts; see KeyBatch.
 };
+static_assert(sizeof(PlacedKey) == 24, "A batch has very many.");
 
 // A shard's share of a batch, with room for what the shard finds out. All
 // arrays have `size` elements; the caller owns them.
@@ -63,11 +63,10 @@ class Shard {
   // Finds the distinct rows of the batch and copies their weights to `rows`,
   // unless that is null. Keys that are not in memory are inserted if `absent`
   // is null; else their place is -1, and `absent` is given one of each, sorted,
-  // and `occurrences`, unless it is null, how often each counts in `asked`.
+  // and `occurrences`, unless it is null, how often each counts.
   void Resolve(ShardBatch* batch, float* rows,
                std::vector<const PlacedKey*>* absent,
-               std::vector<int64_t>* occurrences = nullptr,
-               const KeyBatch* asked = nullptr);
+               std::vector<int64_t>* occurrences = nullptr);
 
   // Inserts the keys that Resolve left out, unless they were brought up since.
   // If `inserts` is false, those that have no row by now read the default row

@@ -75,7 +75,7 @@ bool Shard::Relocate(const std::byte* row, Location location) {
   const uint32_t tag = TagOf(header);
   uint32_t slot = kNoSlot;
   if (!index_.Has(tag, location | KeyIndex::kOnDisk)) {
-    const PlacedKey key = {header.id, header.feature, tag, 0};
+    const PlacedKey key = {header.id, header.feature, tag, 0, 0};
     slot = Find(key);
     // The row in memory is newer: it will be written again anyway.
     if (rows_.Header(slot)->dirty) {

@@ -4,7 +4,10 @@
 // number of the step, counted from 1. Rows without a gradient do not move, not
 // even by their momentum or weight decay.
 //
-//   every kind       w -= learning_rate * weight_decay * w, before the rest
+//   every kind       with a clip_ratio, g *= min(1, clip / |g|), where
+//                    clip = count * max(clip_ratio * |w|, clip_floor);
+//                    g += 2 l2_penalty w;  then
+//                    w -= learning_rate * weight_decay * w;  then the rest
 //   sgd              w -= learning_rate * g
 //   adagrad          a += g^2;  w -= learning_rate * g / sqrt(a + epsilon)
 //   rowwise adagrad  a += mean(g^2), one number per row; w as above
@@ -20,7 +23,11 @@
 //                    nothing
 //
 // These are the formulas of the Keras optimizers of the same names (Keras 3),
-// applied to distinct rows.
+// applied to distinct rows. The clip is CowClip (Zheng et al., 2022,
+// https://arxiv.org/abs/2204.06240, Algorithm 1). `count` is how many samples
+// of the step have the key: the sum of KeyBatch::counts over its lookups. |.|
+// is the L2 norm of the row. A gradient of zeros stays so, a count of 0 makes
+// any gradient zero, and otherwise an infinite ratio or floor clips none.
 
 #ifndef TFCTR_OPS_CC_STORE_SPARSE_OPTIMIZER_H_
 #define TFCTR_OPS_CC_STORE_SPARSE_OPTIMIZER_H_
@@ -44,6 +51,11 @@ struct SparseOptimizer {
   float l2 = 0.0f;
   float l2_shrinkage = 0.0f;
   float beta = 0.0f;
+  float clip_ratio = -1.0f;  // Negative: no clipping.
+  float clip_floor = 0.0f;
+  float l2_penalty = 0.0f;
+
+  bool clips() const { return clip_ratio >= 0; }
 
   // How many floats of state a row of `dim` weights carries.
   int64_t NumSlotFloats(int64_t dim) const;

@@ -1,0 +1,150 @@
+"""The large-batch study: what it trains, what it writes, and how it goes on."""
+
+import csv
+import math
+
+import pytest
+
+from tfctr import study
+from tfctr.config import TrainConfig
+from tfctr.study import COLUMNS, Cell, large_batch, scale_config
+
+CONFIG = TrainConfig.from_dict(
+    {
+        "data": {"num_examples": 2000, "fields": 2, "ids_per_field": 20},
+        "model": {"dim": 2, "hidden_units": [4]},
+        "tables": {
+            "learning_rate": 1e-3,
+            "l2": 1e-5,
+            "clip_ratio": 1.0,
+            "clip_floor": 1e-4,
+        },
+        "run": {
+            "epochs": 1,
+            "batch_size": 64,
+            "learning_rate": 2e-3,
+            "warmup_epochs": 1.0,
+        },
+    }
+)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The configs that were trained, without training them."""
+    configs = []
+
+    def train(config):
+        configs.append(config)
+        if len(configs) == 3:
+            raise KeyboardInterrupt
+        return {
+            "auc": 0.7 + len(configs) / 100,
+            "log_loss": 0.5,
+            "minutes": 2.0,
+            "clipped_share": 0.25,
+        }
+
+    monkeypatch.setattr(study, "_train_apart", train)
+    return configs
+
+
+@pytest.mark.parametrize(
+    ("rule", "embeddings", "dense", "l2", "clip", "warmup"),
+    [
+        ("none", 1e-3, 2e-3, 1e-5, 0.0, 0.0),
+        ("sqrt", 4e-3, 8e-3, 4e-5, 0.0, 0.0),
+        ("linear", 16e-3, 32e-3, 1e-5, 0.0, 0.0),
+        ("cowclip", 1e-3, 8e-3, 16e-5, 1.0, 1.0),
+    ],
+)
+def test_each_rule_scales_as_the_paper_says(rule, embeddings, dense, l2, clip, warmup):
+    scaled = scale_config(CONFIG, Cell("dcn", 16 * 64, rule))
+    assert (scaled.model.name, scaled.run.batch_size) == ("dcn", 1024)
+    assert scaled.tables.learning_rate == pytest.approx(embeddings)
+    assert scaled.run.learning_rate == pytest.approx(dense)
+    assert scaled.tables.l2 == pytest.approx(l2)
+    assert (scaled.tables.clip_ratio, scaled.run.warmup_epochs) == (clip, warmup)
+    assert scaled.data == CONFIG.data
+
+
+def test_an_interrupted_study_goes_on_where_it_was(tmp_path, trained):
+    path = tmp_path / "study.csv"
+    arguments = (CONFIG, [64, 128], ["none", "cowclip"], ["deep_fm", "dlrm"], path)
+    with pytest.raises(KeyboardInterrupt):
+        large_batch(*arguments)
+    lines = []
+    rows = large_batch(*arguments, tell=lines.append)
+    assert lines[0] == "[1/8] deep_fm, 64, none: done before"
+    assert lines[2] == (
+        "[3/8] deep_fm, 128, none: AUC 0.7400, log loss 0.5000, 2.0 minutes, 25.00% of "
+        "rows clipped"
+    )
+    # The third once more, since it was not finished; no other twice.
+    assert [config.run.batch_size for config in trained] == [
+        *(64, 64, 128),
+        *(128, 128, 64, 64, 128, 128),
+    ]
+    with path.open() as file:
+        read = list(csv.DictReader(file))
+    assert [tuple(row) for row in read] == [COLUMNS] * 8
+    assert [(row["network"], row["batch_size"], row["rule"]) for row in read] == [
+        (network, size, rule)
+        for network in ("deep_fm", "dlrm")
+        for size in ("64", "128")
+        for rule in ("none", "cowclip")
+    ]
+    found = [float(row["auc"]) for row in read]
+    assert found == pytest.approx([row["auc"] for row in rows])
+    assert path.with_suffix(".md").read_text().splitlines()[:4] == [
+        "| network | rule | 64 | 128 |",
+        "|---|---|---|---|",
+        "| deep_fm | none | 0.7100 | 0.7400 |",
+        "| deep_fm | cowclip | 0.7200 | 0.7500 |",
+    ]
+    assert "deep_fm" in path.with_suffix(".svg").read_text()
+    assert not list(tmp_path.glob("partial.*"))
+
+
+def test_rows_of_another_config_are_not_mixed_in(tmp_path, trained):
+    path = tmp_path / "study.csv"
+    large_batch(CONFIG, [64], ["none"], output=path)
+    other = TrainConfig.from_dict(CONFIG.to_dict(), ["run.epochs=2"])
+    with pytest.raises(ValueError, match="must be of the same config, which stands in"):
+        large_batch(other, [64], ["none"], output=path)
+    # Where the data is says nothing of what it is.
+    moved = TrainConfig.from_dict(CONFIG.to_dict(), ["data.path=elsewhere"])
+    assert len(large_batch(moved, [64], ["none"], output=path)) == len(trained) == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "cell", "message"),
+    [
+        ([], Cell("deep_fm", 64, "cube"), "--rules must be of none, sqrt, linear, cow"),
+        ([], Cell("deep_fm", 96, "none"), "must be multiples of run.batch_size=64"),
+        ([], Cell("deep_fm", 0, "none"), "must be multiples of run.batch_size=64"),
+        (
+            ["tables.clip_ratio=0"],
+            Cell("deep_fm", 64, "none"),
+            "must say how the rule 'cowclip' clips",
+        ),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_trained(overrides, cell, message):
+    config = TrainConfig.from_dict(CONFIG.to_dict(), overrides)
+    with pytest.raises(ValueError, match=message):
+        scale_config(config, cell)
+
+
+def test_it_trains(tmp_path):
+    path = tmp_path / "study.csv"
+    wild = TrainConfig.from_dict(CONFIG.to_dict(), ["run.learning_rate=1e30"])
+    rows = [
+        *large_batch(CONFIG, [128], ["cowclip"], output=path),
+        *large_batch(wild, [64], ["none"], output=str(tmp_path / "wild.csv")),
+    ]
+    assert 0.5 < rows[0]["auc"] < 1.0
+    assert 0.0 < rows[0]["minutes"] < 5.0
+    assert 0.0 < rows[0]["clipped_share"] <= 1.0
+    assert math.isnan(rows[1]["auc"])
+    assert "diverged" in (tmp_path / "wild.md").read_text()

@@ -1,0 +1,170 @@
+"""Builds what a `TrainConfig` names: click log, model and optimizers."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_layers import Storage, TieredStorage
+from keras_layers.storage.byte_size import parse_bytes
+from tfctr import distributed
+from tfctr.config import TablesConfig, TrainConfig
+from tfctr.data import ClickLog, MovieLens, SyntheticClickLog
+from tfctr.models import (
+    DCN,
+    DLRM,
+    DCNv2,
+    DeepFM,
+    DynamicTables,
+    FeatureVectors,
+    StaticTables,
+    WideDeep,
+)
+from tfctr.optimizers import (
+    CowClip,
+    KStepAdam,
+    LinearWarmup,
+    RowwiseAdagrad,
+    RowwiseAdam,
+)
+
+_OPTIMIZERS = {
+    "sgd": keras.optimizers.SGD,
+    "adagrad": keras.optimizers.Adagrad,
+    "rowwise_adagrad": RowwiseAdagrad,
+    "adam": keras.optimizers.Adam,
+    "rowwise_adam": RowwiseAdam,
+    "adamw": keras.optimizers.AdamW,
+    "ftrl": keras.optimizers.Ftrl,
+}
+# Each network, and what it takes of the config beside what all of them take.
+_NETWORKS: dict[str, tuple[Callable[..., keras.Model], tuple[str, ...]]] = {
+    "wide_deep": (WideDeep, ()),
+    "deep_fm": (DeepFM, ()),
+    "dcn": (DCN, ("num_cross_layers",)),
+    "dcn_v2": (DCNv2, ("num_cross_layers", "num_experts", "rank")),
+    "dlrm": (DLRM, ("bottom_units",)),
+}
+
+
+def open_log(config: TrainConfig) -> ClickLog:
+    """Returns the click log that the config names."""
+    data = config.data
+    if data.kind == "movielens":
+        if not data.path:
+            raise ValueError(
+                "'data.path' must name the directory of the MovieLens 1M files. "
+                "Received: data.path=''. Say --set data.path=path/to/ml-1m."
+            )
+        return MovieLens(data.path, on_bad_line=data.on_bad_line)
+    if data.kind == "synthetic":
+        return SyntheticClickLog(
+            num_examples=data.num_examples,
+            fields=data.fields,
+            ids_per_field=data.ids_per_field,
+            num_dense=data.num_dense,
+            seed=data.seed,
+        )
+    raise ValueError(
+        "'data.kind' must be one of 'movielens', 'synthetic'. "
+        f"Received: data.kind={data.kind!r}."
+    )
+
+
+def build_model(config: TrainConfig, log: ClickLog) -> keras.Model:
+    """Returns the model that the config names, not yet compiled."""
+    model = config.model
+    if model.name not in _NETWORKS:
+        known = ", ".join(f"'{name}'" for name in _NETWORKS)
+        raise ValueError(
+            f"'model.name' must be one of {known}. Received: model.name={model.name!r}."
+        )
+    vectors: FeatureVectors
+    if model.embedding == "dynamic":
+        vectors = _dynamic_tables(config.tables)
+    elif model.embedding == "static":
+        ids = [feature.name for feature in log.features if not feature.is_dense]
+        vectors = StaticTables(
+            {name: log.vocabulary(name) for name in ids}, _initializer(config.tables)
+        )
+    else:
+        raise ValueError(
+            "'model.embedding' must be one of 'dynamic', 'static'. "
+            f"Received: model.embedding={model.embedding!r}."
+        )
+    network, names = _NETWORKS[model.name]
+    options = {name: getattr(model, name) for name in names}
+    if options.get("rank") == 0:
+        options["rank"] = None
+    return network(
+        log.features, vectors, model.dim, model.hidden_units, model.dropout, **options
+    )
+
+
+def build_optimizer(
+    config: TrainConfig, model: keras.Model, log: ClickLog
+) -> keras.optimizers.Optimizer:
+    """Returns the optimizer of all weights that are not in dynamic tables."""
+    run, tables = config.run, config.tables
+    rate: Any = run.learning_rate
+    if run.warmup_epochs:
+        steps = run.warmup_epochs * log.steps_per_epoch("train", run.batch_size)
+        rate = LinearWarmup(rate, math.ceil(steps))
+    if run.k_step:
+        return KStepAdam(rate, k=run.k_step, merge=run.merge)
+    optimizer = keras.optimizers.Adam(rate)
+    if model.embedding_layers and _clips(tables):
+        optimizer = CowClip(
+            optimizer,
+            model.embedding_layers,
+            **_clipping(tables),
+            embedding_optimizer=_table_optimizer(tables),
+        )
+    return distributed.DistributedOptimizer(optimizer)
+
+
+def _dynamic_tables(config: TablesConfig) -> DynamicTables:
+    if config.ram and parse_bytes("tables.ram", config.ram) >= 2**63:
+        raise ValueError(
+            "'tables.ram' must be below 2**63 bytes. "
+            f"Received: tables.ram={config.ram!r}. Leave it empty for no limit."
+        )
+    storage: Storage = TieredStorage(
+        ram=config.ram or None,
+        ssd=config.ssd or None,
+        ssd_limit=config.ssd_limit or None,
+        eviction_policy=config.eviction_policy or None,
+    )
+    if distributed.size() > 1:
+        storage = distributed.ShardedStorage(storage)
+    optimizer = _table_optimizer(config)
+    if _clips(config):
+        optimizer = CowClip(optimizer, **_clipping(config))
+    return DynamicTables(optimizer, storage, _initializer(config))
+
+
+def _table_optimizer(config: TablesConfig) -> Any:
+    if config.optimizer not in _OPTIMIZERS:
+        known = ", ".join(f"'{name}'" for name in _OPTIMIZERS)
+        raise ValueError(
+            f"'tables.optimizer' must be one of {known}. "
+            f"Received: tables.optimizer={config.optimizer!r}."
+        )
+    return _OPTIMIZERS[config.optimizer](learning_rate=config.learning_rate)
+
+
+def _clips(config: TablesConfig) -> bool:
+    """Whether `CowClip` has anything to do."""
+    return config.clip_ratio > 0 or config.l2 > 0
+
+
+def _clipping(config: TablesConfig) -> dict[str, Any]:
+    ratio = config.clip_ratio or math.inf  # No clipping.
+    return {"ratio": ratio, "floor": config.clip_floor, "l2": config.l2}
+
+
+def _initializer(config: TablesConfig) -> Any:
+    if not config.stddev:
+        return "uniform"
+    return keras.initializers.RandomNormal(stddev=config.stddev)
