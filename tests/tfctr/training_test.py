@@ -446,3 +446,27 @@ def test_a_directory_that_cannot_be_made_is_refused_before_the_data_is_read(tmp_
     message = f"Received: run.directory='{directory}' (Not a directory)."
     with pytest.raises(ValueError, match=re.escape(message)):
         train(TINY, directory, "data.kind=csv")
+
+
+def test_the_share_of_clipped_rows_is_that_of_all_ranks():
+    of_ranks = [
+        {
+            "rows": 2,
+            "step": 7,
+            "row_bytes": 40,
+            "updated_rows": updated,
+            "clipped_rows": clipped,
+            "clipped_share": share,
+        }
+        for updated, clipped, share in ((30, 3, 0.1), (10, 9, 0.9))
+    ]
+    assert training._sum_stats(of_ranks) == {
+        "rows": 4,
+        "step": 7,
+        "row_bytes": 40,
+        "updated_rows": 40,
+        "clipped_rows": 12,
+        "clipped_share": 0.3,
+    }
+    idle = {name: 0 for name in of_ranks[0]}
+    assert training._sum_stats([idle, idle])["clipped_share"] == 0.0

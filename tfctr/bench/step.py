@@ -12,6 +12,7 @@ from tfctr.bench.workload import W, Workload
 # In the order in which they are set up: TFRA takes longest.
 OPTIMIZERS = {
     "tfctr": ("adagrad", "rowwise_adagrad", "adam"),
+    "tfctr_clip": ("adagrad", "adam"),
     "tfctr_tfra": ("adagrad", "adam"),
     "tfctr_hybrid": ("adagrad", "adam"),
     "tfra": ("adagrad", "adam"),
@@ -104,16 +105,26 @@ def compared_pairs(
     The optimizers are equal, or the peer is FBGEMM: its row-wise Adagrad is the
     fastest step there is, so all of ours stand beside it. `TfraStorage` and
     `HybridStorage` stand beside TFRA's own layer and optimizer, whose table they have
-    below them.
+    below them, and the step with clipping beside the step without.
     """
+    beside = {
+        "tfctr": {
+            "fbgemm",
+            "tf_variable",
+            "keras",
+            "tfra",
+            "tfctr_tfra",
+            "tfctr_hybrid",
+        },
+        "tfctr_tfra": {"tfra"},
+        "tfctr_hybrid": {"tfra"},
+        "tfctr_clip": {"tfctr"},
+    }
     return {
         f"{'_'.join(ours)}/{'_'.join(peer)}": (ours, peer)
         for ours in samples
         for peer in samples
-        if (
-            ours[0] == "tfctr" != peer[0]
-            or (ours[0] in ("tfctr_tfra", "tfctr_hybrid") and peer[0] == "tfra")
-        )
+        if peer[0] in beside.get(ours[0], ())
         and (ours[1] == peer[1] or peer == ("fbgemm", "rowwise_adagrad"))
     }
 
@@ -121,6 +132,7 @@ def compared_pairs(
 def _requests(workload: Workload, names: tuple[str, ...]) -> list[Request]:
     makers = {
         "tfctr": lambda: systems.tfctr("tfctr_layer"),
+        "tfctr_clip": lambda: systems.tfctr("tfctr_clip", "tfctr_clip"),
         "tfctr_tfra": lambda: systems.tfctr_over_tfra("tfctr_tfra"),
         "tfctr_hybrid": lambda: systems.tfctr_over_tfra("tfctr_hybrid"),
         "fbgemm": systems.fbgemm,

@@ -17,6 +17,7 @@ def test_ours_stand_beside_equal_optimizers_and_beside_the_fastest_of_fbgemm():
         ("fbgemm", "rowwise_adagrad"),
         ("tfra", "adam"),
         ("tfctr_tfra", "adam"),
+        ("tfctr_clip", "adam"),
     ]
     assert set(step.compared_pairs({system: [1.0] for system in systems})) == {
         "tfctr_adagrad/fbgemm_adagrad",
@@ -25,6 +26,7 @@ def test_ours_stand_beside_equal_optimizers_and_beside_the_fastest_of_fbgemm():
         "tfctr_adam/tfra_adam",
         "tfctr_adam/tfctr_tfra_adam",
         "tfctr_tfra_adam/tfra_adam",
+        "tfctr_clip_adam/tfctr_adam",
     }
 
 
@@ -40,7 +42,7 @@ def test_unknown_system_is_refused():
 
 @pytest.mark.slow
 def test_small_run_gives_the_promised_json():
-    own_systems = {"tfctr", "tfctr_tfra", "tfctr_hybrid"}
+    own_systems = {"tfctr", "tfctr_clip", "tfctr_tfra", "tfctr_hybrid"}
     names = (*sorted(own_systems), "tf_variable", "keras", "tfra", "fbgemm")
     result = step.run(SMALL, names, Turns(rounds=2, steps=2), wait_seconds=0.0)
     result = json.loads(json.dumps(result))
@@ -62,6 +64,9 @@ def test_small_run_gives_the_promised_json():
         assert result["facts"][system]["rows"] == {
             f"W/{optimizer}": 150 for optimizer in step.OPTIMIZERS[system]
         }
+    shares = result["facts"]["tfctr_clip"]["clipped_share"]
+    assert set(shares) == {"W/adagrad", "W/adam"}
+    assert all(0 < share < 1 for share in shares.values())
     assert result["versions"]["tensorflow"]
     assert result["machine"]["cores"] >= 1
     text = step.table(result)

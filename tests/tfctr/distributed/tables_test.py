@@ -16,6 +16,7 @@ from keras_layers import (
     TieredStorage,
 )
 from tfctr.distributed import ReplicatedStorage, ShardedStorage, engine
+from tfctr_ops import SparseOptimizer
 
 IDS = np.arange(40)
 
@@ -153,6 +154,29 @@ def two_sizes(storage):
     ]
 
 
+def rows_are_clipped(storage=ShardedStorage):
+    """By the samples of all ranks, where an id may stand twice in one."""
+    clip = SparseOptimizer("sgd", 1.0, clip_ratio=0.5, l2_penalty=0.01)
+    table = TableConfig("ads", 2, clip, seed=3)
+    feature = FeatureConfig(table, combiner="sum")
+    layer = DynamicEmbedding(feature, storage=storage())
+    ids = np.array([[3, 3], [3, 4], [4, 5], [5, 6], [3, 6], [3, 3], [7, 8]])
+    for _ in range(3):
+        with tf.GradientTape() as tape:
+            rows = layer(tf.constant(own(ids)), training=True)
+            loss = tf.reduce_sum(rows[:, 0] * 5 - rows[:, 1]) * engine.size()
+        tape.gradient(loss, layer.trainable_variables)
+    clipped = layer.stats()["ads"]["clipped_rows"]
+    if storage is ShardedStorage:
+        clipped = sum(engine.gather_objects(clipped, "clipped"))
+    assert clipped == 18  # Each row in each step.
+    return read(layer, range(9), feature=None)
+
+
+def replicas_are_clipped():
+    return rows_are_clipped(ReplicatedStorage)
+
+
 def replicas_of_one_width():
     return tables_of_one_width(ReplicatedStorage)
 
@@ -272,6 +296,8 @@ EQUAL = (
     a_step_is_skipped_by_an_owner_of_none_of_its_rows,
     tables_of_one_width,
     replicas_of_one_width,
+    rows_are_clipped,
+    replicas_are_clipped,
     half_wires_of_one_width,
 )
 

@@ -4,6 +4,8 @@ The rows are brought in by training steps on all ids, since that is how a table 
 filled in use. The model of the whole step shares the layer of the sparse step.
 """
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -21,9 +23,14 @@ ROWS_AT_ONCE = 100_000
 
 
 def make_layer(
-    name: str, dim: int, optimizer: str, storage: Storage | None = None
+    name: str,
+    dim: int,
+    optimizer: str,
+    storage: Storage | None = None,
+    clip: dict[str, Any] | None = None,
 ) -> DynamicEmbedding:
-    rule = SparseOptimizer(optimizer, learning_rate=LEARNING_RATES[optimizer])
+    rate = LEARNING_RATES[optimizer]
+    rule = SparseOptimizer(optimizer, learning_rate=rate, **(clip or {}))
     return DynamicEmbedding(TableConfig(name, dim=dim, optimizer=rule), storage=storage)
 
 
@@ -68,7 +75,11 @@ def whole_step(layer: DynamicEmbedding, workload: Workload, optimizer: str) -> S
     return lambda i: model.train_on_batch(ids[i % len(ids)], labels[i % len(ids)])
 
 
-def open_cases(options: Options, storage: Storage | None = None) -> Cases:
+def open_cases(
+    options: Options,
+    storage: Storage | None = None,
+    clip: dict[str, Any] | None = None,
+) -> Cases:
     limit_threads(options.threads)
     steps = {}
     layers: dict[tuple[str, str], DynamicEmbedding] = {}
@@ -76,7 +87,9 @@ def open_cases(options: Options, storage: Storage | None = None) -> Cases:
         key = (case.label, case.optimizer)
         if key not in layers:
             name = f"{case.label}_{case.optimizer}"
-            layers[key] = make_layer(name, case.workload.dim, case.optimizer, storage)
+            layers[key] = make_layer(
+                name, case.workload.dim, case.optimizer, storage, clip
+            )
             fill(layers[key], case.workload)
         if case.kind == SPARSE:
             steps[case.name] = sparse_step(layers[key], case.workload)
@@ -85,7 +98,15 @@ def open_cases(options: Options, storage: Storage | None = None) -> Cases:
     return Cases(
         steps=steps,
         versions={"tensorflow": tf.__version__, "keras": keras.__version__},
-        facts=lambda: {
-            "rows": {"/".join(key): layer.size() for key, layer in layers.items()}
-        },
+        facts=lambda: _facts(layers),
     )
+
+
+def _facts(layers: dict[tuple[str, str], DynamicEmbedding]) -> dict[str, Any]:
+    stats = {
+        "/".join(key): next(iter(layer.stats().values()))
+        for key, layer in layers.items()
+    }
+    rows = {name: of_table["known_rows"] for name, of_table in stats.items()}
+    shares = {name: of_table["clipped_share"] for name, of_table in stats.items()}
+    return {"rows": rows} | ({"clipped_share": shares} if any(shares.values()) else {})
