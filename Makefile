@@ -35,18 +35,20 @@ test: setup  ## Run all tests.
 	@$(MAKE) --no-print-directory test-cc
 	@bash tools/install_sshd.sh
 	@bash tools/install_redis.sh
+	@bash tools/install_hwloc.sh
 	$(BIN)/python -m pytest $(PYTEST_WORKERS)
 
 test-newest: setup-newest  ## Run the tests on the newest TensorFlow.
 	$(NEWEST)/bin/python -m pytest $(PYTEST_WORKERS)
 
 soak: setup  ## Run the long random tests.
-	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m pytest -m soak $(PYTEST_WORKERS)
 
 check: lint  ## What to run before a commit: lint, sanitizers, tests.
 	@$(MAKE) --no-print-directory check-cc
 	@bash tools/install_sshd.sh
 	@bash tools/install_redis.sh
+	@bash tools/install_hwloc.sh
 	$(BIN)/python -m pytest $(PYTEST_WORKERS)
 
 lint: setup  ## Check format, style and types.

@@ -24,6 +24,7 @@ PACKAGES = (
     tfctr.migration,
     tfctr.models,
     tfctr.optimizers,
+    tfctr.topology,
 )
 PUBLIC = {
     name: getattr(package, name) for package in PACKAGES for name in package.__all__

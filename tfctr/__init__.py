@@ -19,6 +19,7 @@ _SUBMODULES = (
     "migration",
     "models",
     "optimizers",
+    "topology",
     "training",
 )
 

@@ -116,6 +116,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     study.set_defaults(run=_study)
 
+    topology = commands.add_parser(
+        "topology", help="show processors, memory and devices of a machine"
+    )
+    source = topology.add_mutually_exclusive_group()
+    source.add_argument(
+        "--sysfs",
+        metavar="DIR",
+        help="of the machine whose sys/ and proc/ lie there, instead of this one",
+    )
+    source.add_argument(
+        "--hwloc-xml", metavar="FILE", help="of the machine that lstopo has written"
+    )
+    topology.add_argument(
+        "--json", action="store_true", help="print JSON instead of text"
+    )
+    topology.set_defaults(run=_topology)
+
     bench = commands.add_parser("bench", help="measure, beside the peers")
     bench.add_argument("what", choices=BENCHES)
     bench.add_argument("--json", metavar="FILE", help="write the results there")
@@ -225,6 +242,22 @@ def _study(options: argparse.Namespace) -> int:
         options.output,
     )
     print(study.table(rows))
+    return 0
+
+
+def _topology(options: argparse.Namespace) -> int:
+    from tfctr.topology import Machine, render
+
+    if options.sysfs is not None:
+        machine = Machine.from_sysfs(options.sysfs)
+    elif options.hwloc_xml is not None:
+        machine = Machine.from_hwloc_xml(options.hwloc_xml)
+    else:
+        machine = Machine.read()
+    if options.json:
+        print(json.dumps({"machine": machine.to_dict()}, indent=2))
+    else:
+        print(render(machine))
     return 0
 
 
