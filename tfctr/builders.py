@@ -84,6 +84,7 @@ def build_model(config: TrainConfig, log: ClickLog) -> keras.Model:
     if model.embedding == "dynamic":
         vectors = _dynamic_tables(config.tables)
     elif model.embedding == "static":
+        _refuse_clipping(config.tables)
         ids = [feature.name for feature in log.features if not feature.is_dense]
         vectors = StaticTables(
             {name: log.vocabulary(name) for name in ids}, _initializer(config.tables)
@@ -102,26 +103,16 @@ def build_model(config: TrainConfig, log: ClickLog) -> keras.Model:
     )
 
 
-def build_optimizer(
-    config: TrainConfig, model: keras.Model, log: ClickLog
-) -> keras.optimizers.Optimizer:
+def build_optimizer(config: TrainConfig, log: ClickLog) -> keras.optimizers.Optimizer:
     """Returns the optimizer of all weights that are not in dynamic tables."""
-    run, tables = config.run, config.tables
+    run = config.run
     rate: Any = run.learning_rate
     if run.warmup_epochs:
         steps = run.warmup_epochs * log.steps_per_epoch("train", run.batch_size)
         rate = LinearWarmup(rate, math.ceil(steps))
     if run.k_step:
         return KStepAdam(rate, k=run.k_step, merge=run.merge)
-    optimizer = keras.optimizers.Adam(rate)
-    if model.embedding_layers and _clips(tables):
-        optimizer = CowClip(
-            optimizer,
-            model.embedding_layers,
-            **_clipping(tables),
-            embedding_optimizer=_table_optimizer(tables),
-        )
-    return distributed.DistributedOptimizer(optimizer)
+    return distributed.DistributedOptimizer(keras.optimizers.Adam(rate))
 
 
 def _dynamic_tables(config: TablesConfig) -> DynamicTables:
@@ -139,8 +130,11 @@ def _dynamic_tables(config: TablesConfig) -> DynamicTables:
     if distributed.size() > 1:
         storage = distributed.ShardedStorage(storage)
     optimizer = _table_optimizer(config)
-    if _clips(config):
-        optimizer = CowClip(optimizer, **_clipping(config))
+    if config.clip_ratio or config.l2:
+        ratio = config.clip_ratio or math.inf  # No clipping.
+        optimizer = CowClip(
+            optimizer, ratio=ratio, floor=config.clip_floor, l2=config.l2
+        )
     return DynamicTables(optimizer, storage, _initializer(config))
 
 
@@ -154,14 +148,15 @@ def _table_optimizer(config: TablesConfig) -> Any:
     return _OPTIMIZERS[config.optimizer](learning_rate=config.learning_rate)
 
 
-def _clips(config: TablesConfig) -> bool:
-    """Whether `CowClip` has anything to do."""
-    return config.clip_ratio > 0 or config.l2 > 0
-
-
-def _clipping(config: TablesConfig) -> dict[str, Any]:
-    ratio = config.clip_ratio or math.inf  # No clipping.
-    return {"ratio": ratio, "floor": config.clip_floor, "l2": config.l2}
+def _refuse_clipping(config: TablesConfig) -> None:
+    """Static tables are moved by the optimizer of the dense weights."""
+    if config.clip_ratio or config.l2:
+        raise ValueError(
+            "'tables.clip_ratio' and 'tables.l2' go with model.embedding='dynamic'. "
+            f"Received: tables.clip_ratio={config.clip_ratio}, tables.l2={config.l2} "
+            "and model.embedding='static'. Set both to 0, or compile a model of your "
+            "own with tfctr.optimizers.CowClip."
+        )
 
 
 def _initializer(config: TablesConfig) -> Any:

@@ -165,7 +165,12 @@ def _words(text: str) -> list[str]:
 
 
 def _integers(text: str) -> list[int]:
-    return [int(word) for word in _words(text)]
+    try:
+        return [int(word) for word in _words(text)]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected integers with commas between them, such as 128,8192, not {text}"
+        ) from None
 
 
 def _train(options: argparse.Namespace) -> int:

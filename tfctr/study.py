@@ -3,6 +3,7 @@
 import concurrent.futures
 import csv
 import dataclasses
+import importlib
 import io
 import json
 import math
@@ -74,7 +75,8 @@ def large_batch(
         of a training whose gradients left all bounds are NaN.
 
     Raises:
-        ValueError: If an argument is none of these, or the file is of another config.
+        ValueError: If an argument is none of these, the file is of another config, or
+            matplotlib is missing.
         OSError: If a file cannot be written.
     """
     networks = list(networks) or [config.model.name]
@@ -85,6 +87,7 @@ def large_batch(
         for size in batch_sizes
         for rule in rules
     ]
+    _check_matplotlib()
     # All of them at once: a mistake in the last is found before the first is trained.
     configs = {cell: scale_config(config, cell) for cell in cells}
     rows = _open(path, config)
@@ -178,6 +181,17 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _check_matplotlib() -> None:
+    """It is needed at the very end: its absence must not be found there."""
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError as error:
+        raise ValueError(
+            "A study draws its plot with matplotlib. Received: an environment without "
+            f"it ({error}). Install it: pip install 'tfctr[study]'."
+        ) from error
+
+
 def _train_apart(config: TrainConfig) -> dict[str, float]:
     """Trains in a process of its own, which gives all its memory back."""
     with concurrent.futures.ProcessPoolExecutor(
@@ -222,16 +236,22 @@ def _open(path: pathlib.Path, config: TrainConfig) -> list[dict[str, Any]]:
     # Where things are does not change results.
     own: dict[str, Any] = config.to_dict()
     del own["data"]["path"], own["run"]["directory"], own["model"]["name"]
-    text = json.dumps(own, indent=2) + "\n"
+    own = json.loads(json.dumps(own))  # With lists for tuples, as it is read.
     beside = path.with_suffix(".json")
     if not path.exists():
-        _write(beside, text)
+        _write(beside, json.dumps(own, indent=2) + "\n")
         return []
-    if not beside.exists() or beside.read_text() != text:
-        raise ValueError(
-            f"The study in '{path}' must be of the same config, which stands in "
-            f"'{beside}'. Received: another. Name another --output, or remove both."
-        )
+    earlier = json.loads(beside.read_text()) if beside.exists() else {}
+    for section, entries in own.items():
+        for key, value in entries.items():
+            before = earlier.get(section, {}).get(key)
+            if before != value:
+                raise ValueError(
+                    f"The study in '{path}' must go on with its own config, which "
+                    f"stands in '{beside}': {section}.{key}={before!r}. Received: "
+                    f"{section}.{key}={value!r}. Name another --output, or remove "
+                    "both files."
+                )
     with path.open(newline="") as file:
         return [
             {

@@ -57,7 +57,7 @@ def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
     _check_test_split(log)
     model = build_model(config, log)
     model.compile(
-        build_optimizer(config, model, log),
+        build_optimizer(config, log),
         "binary_crossentropy",
         metrics=[keras.metrics.AUC(name="auc")],
         steps_per_execution=config.run.steps_per_execution,

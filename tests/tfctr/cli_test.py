@@ -9,7 +9,7 @@ import re
 import keras
 import pytest
 
-from tfctr import cli, training
+from tfctr import cli, study, training
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SYNTHETIC = str(ROOT / "examples" / "synthetic.toml")
@@ -218,6 +218,10 @@ def test_a_disk_that_cannot_be_measured_is_refused(what, tmp_path, capsys):
         ([], "the following arguments are required: COMMAND"),
         (["explain"], "invalid choice: 'explain'"),
         (["study", "small-batch"], "invalid choice: 'small-batch'"),
+        (
+            ["study", "large-batch", SYNTHETIC, "--batch-sizes", "1,a"],
+            "expected integers with commas between them, such as 128,8192, not 1,a",
+        ),
         (["train"], "the following arguments are required: config"),
         (["bench", "nothing"], "invalid choice: 'nothing'"),
         (["train", SYNTHETIC, "--epochs", "3"], "unrecognized arguments: --epochs 3"),
@@ -228,3 +232,24 @@ def test_unknown_commands_and_options_are_refused(arguments, message, capsys):
         cli.main(arguments)
     assert end.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_study_is_asked_for_what_the_options_say(monkeypatch, tmp_path, capsys):
+    asked = []
+
+    def large_batch(config, *arguments):
+        asked.append((config.data.num_examples, *arguments))
+        return []
+
+    monkeypatch.setattr(study, "large_batch", large_batch)
+    command = ["study", "large-batch", SYNTHETIC, *sets("data.num_examples=500")]
+    sizes = ["--batch-sizes", "64,128"]
+    names = ["--rules", "none,sqrt", "--networks", "dcn,dlrm"]
+    output = f"{tmp_path}/study.csv"
+    assert cli.main([*command, *sizes]) == 0
+    assert cli.main([*command, *sizes, *names, "--output", output]) == 0
+    assert asked == [
+        (500, [64, 128], list(study.RULES), [], None),
+        (500, [64, 128], ["none", "sqrt"], ["dcn", "dlrm"], output),
+    ]
+    assert capsys.readouterr().out.startswith("| network | rule |")

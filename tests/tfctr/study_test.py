@@ -2,6 +2,7 @@
 
 import csv
 import math
+import sys
 
 import pytest
 
@@ -110,7 +111,8 @@ def test_rows_of_another_config_are_not_mixed_in(tmp_path, trained):
     path = tmp_path / "study.csv"
     large_batch(CONFIG, [64], ["none"], output=path)
     other = TrainConfig.from_dict(CONFIG.to_dict(), ["run.epochs=2"])
-    with pytest.raises(ValueError, match="must be of the same config, which stands in"):
+    message = r"stands in '.*study.json': run.epochs=1. Received: run.epochs=2. Name"
+    with pytest.raises(ValueError, match=message):
         large_batch(other, [64], ["none"], output=path)
     # Where the data is says nothing of what it is.
     moved = TrainConfig.from_dict(CONFIG.to_dict(), ["data.path=elsewhere"])
@@ -134,6 +136,15 @@ def test_mistakes_are_found_before_anything_is_trained(overrides, cell, message)
     config = TrainConfig.from_dict(CONFIG.to_dict(), overrides)
     with pytest.raises(ValueError, match=message):
         scale_config(config, cell)
+
+
+def test_a_missing_matplotlib_is_found_before_anything_is_trained(
+    tmp_path, trained, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ValueError, match=r"Install it: pip install 'tfctr\[study\]'"):
+        large_batch(CONFIG, [64], ["none"], output=tmp_path / "study.csv")
+    assert not trained
 
 
 def test_it_trains(tmp_path):

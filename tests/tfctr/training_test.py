@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from keras_layers import DynamicEmbedding
-from tfctr import training
+from tfctr import builders, training
 from tfctr.config import TrainConfig
 from tfctr.data import MovieLens, SyntheticClickLog
 from tfctr.models import DCN, DLRM, DCNv2, DeepFM, WideDeep
@@ -470,3 +470,36 @@ def test_the_share_of_clipped_rows_is_that_of_all_ranks():
     }
     idle = {name: 0 for name in of_ranks[0]}
     assert training._sum_stats([idle, idle])["clipped_share"] == 0.0
+
+
+def test_static_tables_are_not_clipped_in_silence(log):
+    asked = TrainConfig.from_dict(SMALL, ["model.embedding=static", "tables.l2=1e-5"])
+    message = (
+        "go with model.embedding='dynamic'. Received: tables.clip_ratio=0.0, tables"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        training.build_model(asked, log)
+
+
+def test_clipping_and_warm_up_reach_the_optimizers(log):
+    clipping = {"clip_ratio": 0.5, "clip_floor": 1e-4, "l2": 1e-5, "stddev": 0.02}
+    tables = {**SMALL.get("tables", {}), "learning_rate": 0.25, **clipping}
+    run = {**SMALL["run"], "learning_rate": 0.5, "warmup_epochs": 2.0}
+    asked = TrainConfig.from_dict({**SMALL, "tables": tables, "run": run})
+    built = training.build_model(asked, log)
+    of_vectors = built.get_layer("vectors").features["ids"].table
+    described = of_vectors.sparse_optimizer()
+    assert described.clip_ratio == 0.5
+    assert (described.clip_floor, described.l2_penalty) == (1e-4, 1e-5)
+    assert described.learning_rate == 0.25
+    assert of_vectors.initializer.stddev == 0.02
+    of_weights = built.get_layer("weights").features["ids"].table.sparse_optimizer()
+    assert (of_weights.clip_ratio, of_weights.l2_penalty) == (None, 1e-5)
+    rate = builders.build_optimizer(asked, log).learning_rate
+    steps = 2 * log.steps_per_epoch("train", asked.run.batch_size)
+    optimizer = builders.build_optimizer(asked, log)
+    assert float(rate) == pytest.approx(1e-8)
+    optimizer.iterations.assign(steps // 2)
+    assert float(optimizer.learning_rate) == pytest.approx(0.25)
+    optimizer.iterations.assign(steps)
+    assert float(optimizer.learning_rate) == pytest.approx(0.5)

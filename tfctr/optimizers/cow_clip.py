@@ -48,8 +48,8 @@ class CowClip(keras.optimizers.Optimizer):
     `TableConfig(optimizer=CowClip(optimizer))` is for the tables of `DynamicEmbedding`,
     and clips in their own update. Nothing else needs to know.
 
-    On several ranks, `tfctr.distributed.DistributedOptimizer(CowClip(...))` sums
-    gradients and counts before they are clipped.
+    On several ranks, `tfctr.distributed.DistributedOptimizer(CowClip(...))` averages
+    the gradients and adds the counts before anything is clipped.
 
     Args:
         optimizer: Keras optimizer, or its name. Moves the weights.

@@ -43,7 +43,9 @@ def read(root: Root) -> Limits:
     cpus, nodes = _cpuset(root, mounts)
     status = root.text("proc/self/status") or ""
     # Holds where the files of the cgroup are out of sight, and has the affinity in it.
-    for name, mask in re.findall(r"^(Cpus|Mems)_allowed:\s*(\S+)$", status, re.M):
+    # What is no mask says nothing, as all that `Root` cannot read.
+    masks = re.findall(r"^(Cpus|Mems)_allowed:\s*([\da-fA-F,]+)$", status, re.M)
+    for name, mask in masks:
         allowed = int(mask.replace(",", ""), 16)
         if name == "Cpus":
             cpus &= allowed

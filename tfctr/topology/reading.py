@@ -84,9 +84,8 @@ class Reading:
         if not allowed:
             raise ValueError(
                 "A machine must have a CPU that is online and allowed. Received: "
-                f"{to_list(to_cpus(self.threads))} online, "
-                f"{to_list(to_cpus(max(self.allowed_cpus, 0)))} allowed. Look at the "
-                "cgroup and the affinity of the process."
+                f"{_named(self.threads)} online, {_named(self.allowed_cpus)} allowed. "
+                "Look at the cgroup and the affinity of the process."
             )
         kept_nodes = [
             node
@@ -193,3 +192,9 @@ def _located(
             numa_node=near[0].id if len(near) == 1 else None,
             cpus=to_cpus(device.near & allowed),
         )
+
+
+def _named(cpus: int) -> str:
+    if cpus == EVERYTHING:
+        return "all"
+    return to_list(to_cpus(cpus)) or "none"

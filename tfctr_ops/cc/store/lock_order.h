@@ -2,8 +2,8 @@
 //
 // That table has a lock, of one cache line, for every 65536th bucket, which is
 // more than the caches near a processor hold. A batch that takes them one after
-// the other, in the same order each time, is found and inserted in about four
-// fifths of the time; the order in memory of the buckets gives no more.
+// the other, in the same order each time, is found and inserted faster; the
+// order in memory of the buckets gives no more.
 
 #ifndef TFCTR_OPS_CC_STORE_LOCK_ORDER_H_
 #define TFCTR_OPS_CC_STORE_LOCK_ORDER_H_
