@@ -20,6 +20,7 @@ from keras_layers.feature_ids import (
     padding_mask,
     to_int64,
 )
+from keras_layers.frozen_tables import are_frozen
 from keras_layers.layer_features import default_name, named_features, tables_of
 from keras_layers.storage.byte_size import parse_bytes
 from keras_layers.storage.storage import Forecast, Storage
@@ -233,6 +234,11 @@ class DynamicEmbedding(keras.layers.Layer):
         return {group.config.name: group.table for group in self._groups}
 
     @property
+    def groups(self) -> tuple[TableGroup, ...]:
+        """The live tables, with what lies in them."""
+        return tuple(self._groups)
+
+    @property
     def seeds(self) -> dict[str, int]:
         """The seed of each `TableConfig`, by its name: of it, the first rows follow."""
         return dict(self._seeds)
@@ -439,10 +445,11 @@ class DynamicEmbedding(keras.layers.Layer):
         """Looks every group up once, and hands each feature its rows."""
         outputs: dict[str, Any] = {}
         for lookup in self._lookups:
-            anchor = tf.convert_to_tensor(self.anchor.value)
-            if not self.trainable:
+            if not self.trainable or are_frozen():
                 outputs |= lookup.read(flat)
-            elif training is None:
+                continue
+            anchor = tf.convert_to_tensor(self.anchor.value)
+            if training is None:
                 outputs |= lookup.read_untold(anchor, flat, self.name)
             else:
                 outputs |= (

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_layers.feature_ids import FlatIds
+from keras_layers.frozen_tables import are_frozen, frozen
 from keras_layers.storage.storage import Lookup, Storage, Update
 from keras_layers.table_group import Keys, TableGroup
 from tfctr_ops import sample_counts
@@ -102,6 +103,8 @@ class TableLookup:
             group.table.prefetch(keys.ids, keys.features, unless_cached)
 
     def _read(self, flat: Flat) -> list[tf.Tensor]:
+        if are_frozen():
+            return [_read_frozen(group, flat) for group in self.groups]
         with self._one_at_a_time():
             return self._storage.read(self._asked(flat, trains=False))
 
@@ -154,6 +157,12 @@ class TableLookup:
 def _keys_of(group: TableGroup, flat: Flat) -> Keys:
     """Returns the keys of all features of the group, one behind the other."""
     return Keys.concat([(flat[name].ids, flat[name].features) for name in group.inputs])
+
+
+def _read_frozen(group: TableGroup, flat: Flat) -> tf.Tensor:
+    keys = _keys_of(group, flat)
+    stand_in: Any = frozen(group.table, group.config.name)
+    return stand_in.read(keys.ids, keys.features)
 
 
 def _sample_counts(group: TableGroup, flat: Flat, keys: Keys) -> tf.Tensor | None:

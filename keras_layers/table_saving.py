@@ -247,7 +247,8 @@ def refusal(save_type: str, layer: str) -> str:
             f"Layer '{layer}' cannot be exported by Model.export or "
             "tf.saved_model.save: its rows are no TensorFlow variables, and the file "
             "would be without them. tfctr.export takes them out: "
-            "tfctr.export.vectors(layer)."
+            "tfctr.export.saved_model(model, directory) for servers, "
+            "tfctr.export.vectors(layer) for other programs."
         )
     return (
         f"Layer '{layer}' cannot be saved by tf.train.Checkpoint: its rows are no "

@@ -25,7 +25,8 @@ PARTS = {
     "data": ("feature",),
     "models": ("feature",),
     "checkpoint": ("distributed",),
-    "export": ("checkpoint",),
+    # The rows of sharded tables come together on one rank.
+    "export": ("checkpoint", "distributed"),
     "optimizers": ("distributed",),
     "callbacks": ("optimizers", "checkpoint", "metrics", "distributed"),
     "config": (),
@@ -45,20 +46,23 @@ PARTS = {
         "topology",
     ),
     "builders": ("config", "data", "distributed", "models", "optimizers"),
+    "exporting": ("builders", "checkpoint", "config", "export"),
     "study": ("callbacks", "config", "optimizers", "training"),
     # Its workers measure whole models.
     "bench": ("data", "distributed", "feature", "models", "optimizers"),
-    "cli": (
+    "commands": (
         "bench",
         "checkpoint",
         "config",
         "distributed",  # Of several ranks, one prints.
         "export",
+        "exporting",
         "migration",
         "study",
         "topology",
         "training",
     ),
+    "cli": ("commands",),
     "__main__": ("cli",),
     "__init__": (),
 }

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfctr_ops import library
+from tfctr_ops.eager_call import call_eagerly
 from tfctr_ops.store_config import MemoryBudget, StoreConfig, signed
 
 
@@ -385,5 +386,4 @@ class EmbeddingStore:
 
 
 def _close(ops: Any, handle: tf.Tensor) -> None:
-    with tf.init_scope():  # Garbage is collected anywhere, also amid a trace.
-        ops.tfctr_embedding_store_close(handle)
+    call_eagerly(lambda: ops.tfctr_embedding_store_close(handle))

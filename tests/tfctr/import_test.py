@@ -30,7 +30,11 @@ def run(code):
 
 
 def test_importing_starts_neither_keras_nor_tensorflow():
-    run(LIGHT.format(statement="import tfctr.cli, tfctr.config, tfctr.data"))
+    run(
+        LIGHT.format(
+            statement="import tfctr.cli, tfctr.commands, tfctr.config, tfctr.data"
+        )
+    )
 
 
 def test_help_starts_neither_keras_nor_tensorflow():

@@ -242,3 +242,16 @@ def test_the_memory_of_ended_stores_goes_back_to_the_system(make_store):
         use()
     # Forty stores are above 200 MB.
     assert resident_bytes() - before < 50_000_000
+
+
+@pytest.mark.parametrize("kind", ["graph", "function"])
+def test_a_store_ends_amid_a_graph(make_store, kind):
+    budget = MemoryBudget(ROOM)
+    stores = [make_store(budget=budget)]
+    fill(stores[0])
+    if kind == "graph":
+        with tf.Graph().as_default():  # As `tf.saved_model.save` does.
+            stores.clear()
+    else:
+        tf.function(stores.clear).get_concrete_function()
+    assert has_room(make_store, budget)

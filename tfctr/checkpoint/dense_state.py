@@ -32,10 +32,13 @@ def write_dense(path: pathlib.Path, arrays: dict[str, Any]) -> None:
         np.savez(file, **arrays)
 
 
-def read_dense(paths: Sequence[pathlib.Path], model: keras.Model) -> None:
+def read_dense(
+    paths: Sequence[pathlib.Path], model: keras.Model, with_optimizer: bool = True
+) -> None:
     """Sets all variables of the model and its optimizer to those of a file.
 
-    Where ranks have each saved their own, and there are now others, to their means.
+    Or of the model alone, which need not be compiled then. Where ranks have each saved
+    their own, and there are now others, to their means.
 
     Raises:
         ValueError: If they do not fit. Nothing was set.
@@ -48,6 +51,8 @@ def read_dense(paths: Sequence[pathlib.Path], model: keras.Model) -> None:
                 # Of equal ones exactly the same.
                 saved[name] += (array - saved[name]) / number
     present = collect(model)
+    if not with_optimizer:
+        saved, present = _of_model(saved), _of_model(present)
     problem = _difference(saved, present)
     if problem:
         raise ValueError(
@@ -57,8 +62,13 @@ def read_dense(paths: Sequence[pathlib.Path], model: keras.Model) -> None:
         )
     optimizer = getattr(model, "optimizer", None)
     variables = list(model.variables) + list(optimizer.variables if optimizer else [])
-    for variable, value in zip(variables, saved.values(), strict=True):
+    # Those of the model come first.
+    for variable, value in zip(variables, saved.values(), strict=with_optimizer):
         variable.assign(value)
+
+
+def _of_model(arrays: dict[str, Any]) -> dict[str, Any]:
+    return {name: array for name, array in arrays.items() if name.endswith(" model")}
 
 
 def _load(path: pathlib.Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tfctr.topology.cpu_mask import to_list
 from tfctr.topology.machine import Gpu, Machine, Nic, NumaNode, Nvme, Package
+from tfctr.topology.rank_plan import Plan, RankPlan
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _INDENT = "  "
@@ -23,14 +24,16 @@ class _Branch:
             yield from branch.lines(depth + 1)
 
 
-def render(machine: Machine) -> str:
+def render(machine: Machine, plan: Plan | None = None) -> str:
     """Draws a machine as a tree of lines.
 
     Packages and NUMA nodes stand the one inside the other, devices in the node that
-    they are nearest to, and below them how far the nodes are from each other.
+    they are nearest to, ranks in the node where they are at home, and below them how
+    far the nodes are from each other.
 
     Args:
         machine: The machine.
+        plan: A plan for it. `None` draws the machine alone.
 
     Example:
 
@@ -59,6 +62,8 @@ def render(machine: Machine) -> str:
         if device.numa_node is not None:
             parent = nodes[device.numa_node]
         parent.below.append(_Branch(_device(machine, device)))
+    for rank in plan.ranks if plan else ():
+        nodes[rank.numa_node].below.append(_Branch(_rank(rank)))
     return "\n".join([*root.lines(), *_distances(machine)])
 
 
@@ -129,6 +134,20 @@ def _device(machine: Machine, device: Gpu | Nic | Nvme) -> str:
         name, details = f"NVMe {device.name}", []
     parts = [device.pci_address or "on no PCI bus", *filter(None, details)]
     return f"{name}: {', '.join(parts)}"
+
+
+def _rank(rank: RankPlan) -> str:
+    parts = [_cpus(rank.cpus)]
+    if len(rank.numa_nodes) > 1:
+        parts[0] += f" of nodes {to_list(tuple(sorted(rank.numa_nodes)))}"
+    parts += [] if rank.gpu is None else [f"GPU {rank.gpu}"]
+    parts += [f"NIC {rank.nic}"] if rank.nic else []
+    parts += [f"NVMe {rank.nvme}"] if rank.nvme else []
+    parts += [f"tables in {rank.ssd}"] if rank.ssd else []
+    threads = f"{rank.intra_op_threads} + {rank.inter_op_threads} threads"
+    memory_nodes = ", ".join(map(str, rank.memory_nodes))
+    parts += [threads, f"memory: {rank.memory_policy} {memory_nodes}"]
+    return f"Rank {rank.local_rank}: {', '.join(parts)}, {' '.join(rank.devices)}"
 
 
 def _nvlinks(machine: Machine, gpu: Gpu) -> list[str]:

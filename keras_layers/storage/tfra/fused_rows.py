@@ -15,6 +15,7 @@ from keras_layers.expiry import Expiry
 from keras_layers.storage.tfra.expired_keys import expired_keys
 from keras_layers.storage.tfra.keyed_rows import DistinctKeys, FoundRows, KeyedRows
 from tfctr_ops import Rows
+from tfctr_ops.eager_call import call_eagerly
 
 _GOLDEN = 0x9E3779B97F4A7C15
 NUM_COUNTERS = 3
@@ -169,7 +170,7 @@ def _words(keys: DistinctKeys) -> tf.Tensor:
 
 
 def _destroy(tables: Sequence[Any], outlives: bool) -> None:
-    with tf.init_scope():  # Garbage is collected anywhere, also amid a trace.
+    def destroy() -> None:
         for table in tables:
             handle = table.resource_handle
             if outlives:
@@ -177,3 +178,5 @@ def _destroy(tables: Sequence[Any], outlives: bool) -> None:
                 with contextlib.suppress(tf.errors.OpError):
                     table.clear()
             tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+
+    call_eagerly(destroy)

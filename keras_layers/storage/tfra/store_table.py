@@ -14,6 +14,7 @@ from tensorflow.python.ops.lookup_ops import LookupInterface
 from keras_layers.storage.tfra.table_saveable import TableSaveable
 from keras_layers.storage.tfra.value_format import ValueFormat
 from tfctr_ops import MemoryBudget, RowInitializer, SparseOptimizer, StoreConfig
+from tfctr_ops.eager_call import call_eagerly
 from tfctr_ops.library import load
 
 _FEATURE = (0,)
@@ -341,5 +342,4 @@ def _prefix(dirpath: Any, dirpath_env: str, file_name: str) -> tf.Tensor:
 
 
 def _close(ops: Any, handle: tf.Tensor) -> None:
-    with tf.init_scope():  # Garbage is collected anywhere, also amid a trace.
-        ops.tfctr_embedding_store_close(handle)
+    call_eagerly(lambda: ops.tfctr_embedding_store_close(handle))

@@ -53,6 +53,18 @@ def test_all_variables_come_back_to_the_bit(tmp_path, optimizer):
     assert values(model) == values(saved)
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", None])
+def test_weights_come_back_without_their_optimizer(tmp_path, optimizer):
+    saved = train(make_model())
+    write_dense(tmp_path / "dense.npz", collect(saved))
+    model = make_model(optimizer=optimizer)
+    before = values(model)[len(model.variables) :]
+    read_dense([tmp_path / "dense.npz"], model, with_optimizer=False)
+    weights = len(model.variables)
+    assert values(model)[:weights] == values(saved)[:weights]
+    assert values(model)[weights:] == before
+
+
 def test_what_was_collected_is_of_that_moment(tmp_path):
     model = train(make_model())
     before, arrays = values(model), collect(model)

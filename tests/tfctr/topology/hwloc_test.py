@@ -2,10 +2,8 @@
 
 import os
 import pathlib
-import re
 import shutil
 import subprocess
-import tarfile
 from xml.etree import ElementTree
 
 import pytest
@@ -15,30 +13,6 @@ from tfctr.topology import Machine, render
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
 # Debian's reads no newer one.
 NEWEST_XML = 2
-# Two thirds of the files tell nothing here, and writing them takes seconds.
-SILENT = re.compile(r"/(power|memory\d+|usb\w*|statistics|queues|pcie\w*)(/|$)")
-
-
-@pytest.fixture(scope="module")
-def collection(data_dir):
-    folder = data_dir / "topologies"
-    if not folder.is_dir():
-        pytest.skip(f"there is no folder {folder} with machines of hwloc's collection")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def roots(collection, tmp_path_factory):
-    """The root directory in each of the archives, by the name of the archive."""
-    found = {}
-    for path in sorted(collection.glob("*.tar.bz2")):
-        folder = tmp_path_factory.mktemp("machine")
-        with tarfile.open(path) as archive:
-            told = [x for x in archive.getmembers() if not SILENT.search(x.name)]
-            archive.extractall(folder, told)
-        for sys in (*folder.glob("*/sys"), *folder.glob("*/fsroot/sys")):
-            found[path.name] = sys.parent
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,96 @@
+"""An export in C++: the loader of TensorFlow Serving, linked with nothing of tfctr."""
+
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfctr.export import saved_model
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+SOURCE = pathlib.Path(__file__).with_name("serve.cc")
+
+
+@pytest.fixture(scope="module")
+def serve():
+    """The program, compiled once for each TensorFlow and kept in `build`."""
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    headers, libraries = tf.sysconfig.get_include(), tf.sysconfig.get_lib()
+    if compiler is None:
+        pytest.skip("this machine has no C++ compiler")
+    for needed in (
+        f"{headers}/tensorflow/cc/saved_model/loader.h",
+        f"{libraries}/libtensorflow_cc.so.2",
+    ):
+        if not os.path.exists(needed):
+            pytest.skip(f"this TensorFlow comes without {needed}")
+    version = f"{tf.__version__} {libraries} ".encode()
+    name = hashlib.sha256(version + SOURCE.read_bytes()).hexdigest()[:16]
+    program = ROOT / "build" / "tests" / f"serve-{name}"
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        partial = program.with_suffix(f".{os.getpid()}")
+        command = [
+            *(compiler, "-O0", "-std=c++17", *tf.sysconfig.get_compile_flags()),
+            *(str(SOURCE), "-o", str(partial), f"-L{libraries}"),
+            *("-l:libtensorflow_cc.so.2", *tf.sysconfig.get_link_flags()),
+            f"-Wl,-rpath,{libraries}",
+        ]
+        subprocess.run(command, check=True)
+        partial.replace(program)
+    return program
+
+
+def tensor_line(name, values):
+    values = np.asarray(values)
+    text = values.ravel().tolist()
+    if values.dtype.kind in "SO":
+        kind, text = "string", [word.decode() for word in text]
+    else:
+        kind = "float32" if values.dtype.kind == "f" else values.dtype.name
+    return " ".join(map(str, [name, kind, values.ndim, *values.shape, *text]))
+
+
+def answer(program, path, request):
+    lines = "\n".join(tensor_line(name, values) for name, values in request.items())
+    done = subprocess.run(
+        [program, path],
+        input=lines,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert done.returncode == 0, done.stderr
+    name, _, rank, *numbers = done.stdout.split()
+    shape = list(map(int, numbers[: int(rank)]))
+    values = np.array(numbers[int(rank) :], np.float32)
+    return name, values.reshape(shape)
+
+
+def test_it_links_nothing_of_tfctr(serve):
+    linked = subprocess.run(["ldd", serve], capture_output=True, text=True, check=True)
+    assert "libtensorflow_cc" in linked.stdout
+    assert "tfctr" not in linked.stdout.replace(str(serve), "")
+
+
+def test_it_predicts_as_the_model_does(serve, clicks, batch, tmp_path):
+    path = saved_model(clicks, tmp_path / "1", file_size=2000)
+    inputs = batch(9, largest=100)
+    # No words without letters, which a line of words cannot show.
+    words = tf.where(inputs["words"] == "", "b", inputs["words"])
+    inputs = {**inputs, "words": words}
+    liked = inputs["liked"]
+    request = {
+        **{name: part for name, part in inputs.items() if name != "liked"},
+        "liked": liked.values,
+        "liked_row_splits": liked.row_splits,
+    }
+    name, found = answer(serve, path, request)
+    assert name == "click"
+    expected = clicks.predict_on_batch(inputs)
+    np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -1,0 +1,115 @@
+"""`StockTable`: reads what a dict of the same rows would give."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfctr.export.stock_table import StockTable
+
+DIM = 3
+DEFAULT = (0.5, -1.0, 2.0)
+
+
+@pytest.fixture
+def rows():
+    """Rows by key, of three features with ids in common."""
+    rng = np.random.default_rng(0)
+    keys = [(f, int(id)) for f in range(3) for id in [0, -1, 2**62, *range(5, 40)]]
+    return {key: rng.normal(size=DIM).astype(np.float32) for key in keys}
+
+
+def make(rows, **options):
+    keys = np.array(list(rows), np.int64).reshape(-1, 2)
+    values = np.array(list(rows.values()), np.float32).reshape(-1, DIM)
+    return StockTable("a table", keys, values, DEFAULT, **options)
+
+
+def expected(rows, ids, features):
+    ids = np.asarray(ids)
+    features = np.tile(features, len(ids) // max(len(features), 1))
+    absent, default = np.zeros(DIM), np.array(DEFAULT)
+    return np.array(
+        [
+            absent if f < 0 else rows.get((int(f), int(id)), default)
+            for f, id in zip(features, ids, strict=True)
+        ],
+        np.float32,
+    ).reshape(-1, DIM)
+
+
+READS = pytest.mark.parametrize(
+    "ids, features",
+    [
+        ([0, -1, 2**62, 7, 1000, -5], [0]),
+        ([0, 7, 1000, 7, 7, 7], [0, 1, 2]),
+        ([0, 7, 1000, 7], [2, -1, 0, -1]),
+        ([5, 5], [0, 3]),
+        ([], [0]),
+        ([], [0, 1]),
+        ([], []),
+    ],
+    ids=["one", "columns", "padded", "unknown", "none", "no columns", "nothing"],
+)
+
+
+@READS
+@pytest.mark.parametrize("traced", [False, True], ids=["eager", "graph"])
+def test_it_reads_as_a_dict_does(rows, ids, features, traced):
+    table = make(rows)
+    read = tf.function(table.read, autograph=False) if traced else table.read
+    found = read(tf.constant(ids, tf.int64), tf.constant(features, tf.int32))
+    np.testing.assert_array_equal(found, expected(rows, ids, features))
+    assert found.dtype == tf.float32
+
+
+def test_without_rows_it_reads_the_default():
+    table = make({})
+    found = table.read(tf.constant([0, 1], tf.int64), tf.constant([0]))
+    np.testing.assert_array_equal(found, [DEFAULT, DEFAULT])
+    assert table.num_rows == 0
+
+
+@READS
+def test_float16_is_the_closest_there_is(rows, ids, features):
+    table = make(rows, quantize="float16")
+    found = table.read(tf.constant(ids, tf.int64), tf.constant(features, tf.int32))
+    closest = expected(rows, ids, features).astype(np.float16)
+    np.testing.assert_array_equal(found, closest)
+
+
+@READS
+def test_int8_is_off_by_half_a_step_at_most(rows, ids, features):
+    table = make(rows, quantize="int8")
+    found = table.read(tf.constant(ids, tf.int64), tf.constant(features, tf.int32))
+    exact = expected(rows, ids, features)
+    step = np.abs(exact).max(axis=1, keepdims=True, initial=0) / 127
+    assert (np.abs(found - exact) <= step / 2 + 1e-6).all()
+    assert (found.numpy()[step[:, 0] == 0] == 0).all()
+
+
+def test_the_order_of_rows_changes_nothing(rows):
+    backwards = dict(reversed(rows.items()))
+    one, other = make(rows), make(backwards)
+    for left, right in zip(one.variables, other.variables, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_quantized_rows_are_smaller(rows):
+    sizes = [
+        max(
+            v.numpy().nbytes
+            for v in make(rows, quantize=q).variables
+            if "rows" in v.name
+        )
+        for q in (None, "float16", "int8")
+    ]
+    assert sizes[0] == 2 * sizes[1] == 4 * sizes[2]
+
+
+def test_weights_beyond_float16_are_refused(rows):
+    rows[0, 7] = np.array([1.0, -70_000.0, 0.0], np.float32)
+    message = "up to 65504. Received: table 'a table' with a weight of 70000. Export"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make(rows, quantize="float16")

@@ -1,0 +1,134 @@
+"""Directories that are there whole, or not at all, and that show any damage."""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+# Servers leave alone what lies there.
+EXTRA = "assets.extra"
+MANIFEST = f"{EXTRA}/tfctr.json"
+_VERSION = 1
+
+
+@contextlib.contextmanager
+def new_directory(directory: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Makes a directory that appears under its name when it is complete and on disk.
+
+    Yields:
+        Path of the draft to be filled, beside `directory`: `NAME.draft-...`, which no
+        server takes for a version. It is removed if anything goes wrong.
+
+    Raises:
+        ValueError: If the directory exists.
+    """
+    refuse_existing(directory)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    # Some file systems take no names beyond 255 bytes.
+    draft = pathlib.Path(
+        tempfile.mkdtemp(prefix=f"{directory.name}.draft-", dir=directory.parent)
+    )
+    try:
+        draft.chmod(0o755)
+        yield draft
+        for path in [*draft.rglob("*"), draft]:
+            _sync(path)
+        refuse_existing(directory)
+        draft.rename(directory)
+        _sync(directory.parent)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def refuse_existing(directory: pathlib.Path) -> None:
+    """Raises `ValueError` if there is something of that name."""
+    if os.path.lexists(directory):
+        raise ValueError(
+            "An export makes a directory of its own, as servers expect of each "
+            f"version. Received: '{directory}', which exists. Name the next version, "
+            "or remove it."
+        )
+
+
+def write_manifest(draft: pathlib.Path, facts: dict[str, Any]) -> None:
+    """Writes sizes and checksums of all files, and some facts, as the last file."""
+    files = {
+        path.relative_to(draft).as_posix(): {
+            "bytes": path.stat().st_size,
+            "sha256": _sha256(path),
+        }
+        for path in sorted(draft.rglob("*"))
+        if path.is_file()
+    }
+    whole = {"version": _VERSION, **facts, "files": files}
+    path = draft / MANIFEST
+    path.parent.mkdir(exist_ok=True)
+    text = json.dumps({"checksum": _checksum(whole), **whole}, indent=1)
+    path.write_text(text + "\n")
+
+
+def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
+    """Returns the facts of an export, after comparing every file with its checksum.
+
+    Raises:
+        ValueError: If there is no export of tfctr, or a file is damaged or missing.
+    """
+    path = directory / MANIFEST
+    if not path.is_file():
+        raise ValueError(
+            "There must be an export of tfctr.export.saved_model, whole. Received: "
+            f"'{directory}', without '{MANIFEST}'. Copy the whole directory."
+        )
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text())
+        expected = facts.pop("checksum")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"'{path}' is damaged: it is no manifest. Copy the export again."
+        ) from error
+    if (found := _checksum(facts)) != expected:
+        raise ValueError(
+            f"'{path}' is damaged: expected SHA-256 {expected}. Received: {found}. "
+            "Copy the export again."
+        )
+    for name, file in facts["files"].items():
+        _check_file(directory / name, file)
+    return facts
+
+
+def _check_file(path: pathlib.Path, expected: dict[str, Any]) -> None:
+    size = path.stat().st_size if path.is_file() else None
+    if size != expected["bytes"]:
+        received = "no file" if size is None else f"{size} bytes"
+        raise ValueError(
+            f"'{path}' is damaged: expected {expected['bytes']} bytes. Received: "
+            f"{received}. Copy the export again."
+        )
+    if (found := _sha256(path)) != expected["sha256"]:
+        raise ValueError(
+            f"'{path}' is damaged: expected SHA-256 {expected['sha256']}. Received: "
+            f"{found}. Copy the export again."
+        )
+
+
+def _checksum(facts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _sha256(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: pathlib.Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
