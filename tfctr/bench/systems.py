@@ -144,6 +144,13 @@ def tfctr_over_tfra(name: str) -> System:
     return System(name, name, home.with_huge_pages())
 
 
+def tfra_bare() -> System:
+    """TFRA's table alone, in the environment of our layer above it."""
+    return dataclasses.replace(
+        tfctr_over_tfra("tfctr_tfra"), name="tfra_bare", worker="tfra_bare"
+    )
+
+
 def tfra(worker: str) -> System:
     return System("tfra", worker, tfra_interpreter().with_huge_pages())
 
