@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from tfctr.metrics.examples import check_examples
+from tfctr.metrics.examples import check_examples, check_has_both
 
 
 def auc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
@@ -26,14 +26,9 @@ def auc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
     0.875
     """
     is_positive, score_array = check_examples(labels, scores, "scores")
-    num_positive = int(is_positive.sum())
-    num_negative = is_positive.size - num_positive
-    if num_positive == 0 or num_negative == 0:
-        raise ValueError(
-            "AUC compares clicks with non-clicks, so `labels` must hold both. "
-            f"Received: {num_positive} ones and {num_negative} zeros. "
-            "Evaluate on more examples."
-        )
+    num_positive, num_negative = check_has_both(
+        is_positive, "AUC compares clicks with non-clicks"
+    )
     order = np.argsort(score_array)
     ranked, is_positive = score_array[order], is_positive[order]
     # Examples with equal scores form a group; `ends` is one past each group's last.

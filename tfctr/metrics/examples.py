@@ -1,4 +1,4 @@
-"""`check_examples`: what every metric demands of its labels and scores."""
+"""What metrics demand of their labels and scores."""
 
 import numpy as np
 import numpy.typing as npt
@@ -51,3 +51,36 @@ def check_examples(
             "The model has diverged: lower its learning rate."
         )
     return is_positive, score_array
+
+
+def check_has_both(is_positive: Booleans, reason: str) -> tuple[int, int]:
+    """Returns how many labels are ones, and how many zeros.
+
+    Args:
+        is_positive: Boolean array `(n,)`.
+        reason: String. Why both are needed, for the message.
+
+    Raises:
+        ValueError: If there are none of one kind.
+    """
+    num_positive = int(is_positive.sum())
+    num_negative = is_positive.size - num_positive
+    if num_positive == 0 or num_negative == 0:
+        raise ValueError(
+            f"{reason}, so `labels` must hold both. "
+            f"Received: {num_positive} ones and {num_negative} zeros. "
+            "Evaluate on more examples."
+        )
+    return num_positive, num_negative
+
+
+def check_probabilities(given: Float64s) -> None:
+    """Raises ValueError if one of `given`, `(n,)`, is not from 0 to 1."""
+    is_bad = (given < 0) | (given > 1)
+    if is_bad.any():
+        index = int(np.argmax(is_bad))
+        raise ValueError(
+            "`probabilities` must be from 0 to 1. "
+            f"Received: probabilities[{index}]={given[index]}. "
+            "Pass logits through a sigmoid first."
+        )

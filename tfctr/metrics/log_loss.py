@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from tfctr.metrics.examples import check_examples
+from tfctr.metrics.examples import check_examples, check_probabilities
 
 
 def log_loss(
@@ -27,13 +27,6 @@ def log_loss(
     0.6931
     """
     is_positive, given = check_examples(labels, probabilities, "probabilities")
-    is_bad = (given < 0) | (given > 1)
-    if is_bad.any():
-        index = int(np.argmax(is_bad))
-        raise ValueError(
-            "`probabilities` must be from 0 to 1. "
-            f"Received: probabilities[{index}]={given[index]}. "
-            "Pass logits through a sigmoid first."
-        )
+    check_probabilities(given)
     of_label = np.where(is_positive, given, 1 - given).clip(epsilon, 1 - epsilon)
     return float(-np.log(of_label).mean())
