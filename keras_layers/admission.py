@@ -9,6 +9,8 @@ gradients are dropped.
 import dataclasses
 from typing import Any
 
+from keras_layers.number_checks import is_integer, is_number
+
 
 @dataclasses.dataclass(frozen=True)
 class CountAdmission:
@@ -155,14 +157,8 @@ def admission_from_config(config: dict[str, Any] | None) -> Admission | None:
     return _KINDS[arguments.pop("kind")](**arguments)
 
 
-def is_number(value: Any) -> bool:
-    """Whether the value is a number, and not a truth value."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _check_integer(name: str, value: Any, most: int) -> None:
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    if not is_integer or not 1 <= value <= most:
+    if not is_integer(value) or not 1 <= value <= most:
         raise ValueError(
             f"`{name}` must be an integer in [1, {most}]. Received: {name}={value!r}."
         )

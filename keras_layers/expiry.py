@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
-from keras_layers.admission import is_number
+from keras_layers.number_checks import is_integer, is_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +47,7 @@ class Expiry:
     def __post_init__(self) -> None:
         for name in ("every", "unused_steps", "max_rows"):
             value = getattr(self, name)
-            is_integer = isinstance(value, int) and not isinstance(value, bool)
-            if value is not None and not (is_integer and 1 <= value < 2**63):
+            if value is not None and not (is_integer(value) and 1 <= value < 2**63):
                 raise ValueError(
                     f"`{name}` must be a positive integer, or None. "
                     f"Received: {name}={value!r}."

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_layers.admission import Admission
 from keras_layers.expiry import Expiry
+from keras_layers.number_checks import is_integer
 from keras_layers.sparse_conversion import to_row_initializer, to_sparse_optimizer
 from tfctr_ops import RowInitializer, SparseOptimizer
 
@@ -71,7 +72,7 @@ class TableConfig:
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
-        if isinstance(self.dim, bool) or not isinstance(self.dim, int) or self.dim < 1:
+        if not is_integer(self.dim) or self.dim < 1:
             raise ValueError(
                 f"`dim` must be a positive integer. Received: dim={self.dim!r}."
             )
@@ -106,12 +107,7 @@ class TableConfig:
 
     def sparse_optimizer(self) -> SparseOptimizer:
         """Returns what an update does to a row of this table."""
-        described = to_sparse_optimizer(self.optimizer)
-        # One weight has no direction to keep: an optimizer may leave such rows as long
-        # as they are.
-        if self.dim == 1 and not getattr(self.optimizer, "clip_linear", True):
-            return dataclasses.replace(described, clip_ratio=None, clip_floor=0.0)
-        return described
+        return to_sparse_optimizer(self.optimizer).for_dim(self.dim)
 
     @property
     def counts_samples(self) -> bool:
@@ -182,8 +178,7 @@ class FeatureConfig:
 def _checked_padding(padding_id: Any) -> int | str | None:
     if padding_id is None or isinstance(padding_id, str):
         return padding_id
-    is_integer = isinstance(padding_id, (int, np.integer))
-    if isinstance(padding_id, bool) or not is_integer:
+    if not is_integer(padding_id) and not isinstance(padding_id, np.integer):
         raise TypeError(
             "`padding_id` must be an integer, a string, or None if every id counts. "
             f"Received: padding_id={padding_id!r}."

@@ -38,8 +38,9 @@ class SparseOptimizer:
 
     where `w` are the weights of the row before this step, `|.|` is the L2 norm of a
     row, and `count` is how many samples of the step have the key: the sum of the
-    `counts` that its lookups were given. A gradient of zeros stays so, and a count of 0
-    makes any gradient zero.
+    `counts` that its lookups were given. A gradient of zeros stays so. A count of 0
+    makes any gradient zero, and gets no L2 penalty; without a `clip_ratio` nothing is
+    counted, and each row has a sample.
 
     Args:
         kind: String. `"sgd"`, `"adagrad"`, `"rowwise_adagrad"`, `"adam"` or `"ftrl"`.
@@ -64,6 +65,8 @@ class SparseOptimizer:
             never move.
         l2_penalty: Float. Strength of the L2 penalty of every kind, in the convention
             of Keras, on rows that have a gradient.
+        clip_linear: Boolean. Whether rows of one weight are clipped too: they have no
+            direction to keep.
 
     Raises:
         ValueError: If a value lies outside its range.
@@ -90,6 +93,7 @@ class SparseOptimizer:
     clip_ratio: float | None = None
     clip_floor: float = 0.0
     l2_penalty: float = 0.0
+    clip_linear: bool = True
 
     def __post_init__(self) -> None:
         _check_option("kind", self.kind, KINDS)
@@ -152,6 +156,19 @@ class SparseOptimizer:
                 + ", ".join(f"{name}={getattr(self, name)}" for name in names)
                 + "."
             )
+
+    def for_dim(self, dim: int) -> "SparseOptimizer":
+        """Returns the update of rows of this width, which clips each of them or none.
+
+        Args:
+            dim: Integer. Width of the weights.
+        """
+        if self.clip_linear:
+            return self
+        decided = dataclasses.replace(self, clip_linear=True)
+        if dim > 1:
+            return decided
+        return dataclasses.replace(decided, clip_ratio=None, clip_floor=0.0)
 
     def num_slot_floats(self, dim: int) -> int:
         """Returns how many floats of state a row of `dim` weights carries.

@@ -195,7 +195,7 @@ class StoreConfig:
 
     def op_attributes(self) -> dict[str, Any]:
         """Returns the attributes of the op that makes a store of it."""
-        optimizer = self.optimizer
+        optimizer = self.optimizer.for_dim(self.dim)
         return dict(
             table=self.table,
             dim=self.dim,

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from tfctr import study
 from tfctr.config import TrainConfig
-from tfctr.study import COLUMNS, Cell, large_batch, scale_config
+from tfctr.study import COLUMNS, Cell, large_batch, scale_config, training_run
 
 CONFIG = TrainConfig.from_dict(
     {
@@ -46,7 +45,7 @@ def trained(monkeypatch):
             "clipped_share": 0.25,
         }
 
-    monkeypatch.setattr(study, "_train_apart", train)
+    monkeypatch.setattr(training_run, "train_apart", train)
     return configs
 
 

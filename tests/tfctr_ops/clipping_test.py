@@ -26,7 +26,8 @@ def cow_clip(weights, gradients, counts, optimizer):
         clip, length = np.float32(count * longest), np.linalg.norm(g)
         if length > clip:
             g = g * (clip / length)
-        adjusted.append(g + 2 * np.float32(optimizer.l2_penalty) * w)
+        penalty = 2 * np.float32(optimizer.l2_penalty) * w
+        adjusted.append(g + penalty if count else g)
     return np.array(adjusted)
 
 
@@ -46,7 +47,7 @@ def gradient_of(make_store, weights, gradients, counts, **clip):
     [
         (1.0, 0.0, [[0.06, 0.08], [1.8e-5, 2.4e-5], [0, 0], [0, 0]]),
         (0.5, 0.0, [[0.03, 0.04], [1.8e-5, 2.4e-5], [0, 0], [0, 0]]),
-        (1.0, 1e-3, [[0.06006, 0.08008], [1.8e-5, 2.4e-5], [6e-9, 8e-9], [6e-4, 8e-4]]),
+        (1.0, 1e-3, [[0.06006, 0.08008], [1.8e-5, 2.4e-5], [6e-9, 8e-9], [0, 0]]),
     ],
 )
 def test_worked_example(make_store, ratio, l2_penalty, expected):
@@ -136,6 +137,16 @@ def rows_of(store):
     rows = store.export_rows()
     order = np.lexsort([rows.ids, rows.features])
     return [column.numpy()[order] for column in rows]
+
+
+@pytest.mark.parametrize("clip_linear, expected", [(True, 0.5), (False, 4.0)])
+def test_rows_of_one_weight_are_clipped_when_asked(make_store, clip_linear, expected):
+    clip = {"clip_ratio": 0.0, "clip_floor": 0.5, "clip_linear": clip_linear}
+    actual, store = gradient_of(make_store, [[8.0]], [[4.0]], [1], **clip)
+    assert actual.tolist() == [[expected]]
+    assert store.stats()["clipped_rows"] == clip_linear
+    wide, _ = gradient_of(make_store, [[0.0, 0.0]], [[3.0, 4.0]], [1], **clip)
+    np.testing.assert_allclose(wide, [[0.3, 0.4]], rtol=1e-6)
 
 
 @pytest.mark.parametrize("dim", [1, 10, 16])

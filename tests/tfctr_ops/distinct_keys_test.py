@@ -97,7 +97,8 @@ def test_weights_go_where_rows_occur_and_gradients_come_back(n, dim):
 def test_places_of_no_row_are_refused():
     rows = tf.zeros([3, 2])
     for place in (3, -2):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="of 3 rows"):
+        message = f"Received: {place}, of 3 rows"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             gather_weights(rows, tf.constant([place]), 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="at least 4 columns"):
         gather_weights(rows, tf.constant([0]), 4)
@@ -106,6 +107,12 @@ def test_places_of_no_row_are_refused():
 def test_gradients_need_one_place_each():
     with pytest.raises(tf.errors.InvalidArgumentError, match="one row for each"):
         sum_gradients(tf.zeros([3, 2]), tf.constant([0, 1]), 2)
+
+
+def test_a_negative_number_of_rows_is_refused():
+    message = "`num_rows` must not be negative.*num_rows=-3"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        sum_gradients(tf.zeros([1, 2]), tf.constant([0]), -3)
 
 
 def test_shapes_are_known_while_tracing():

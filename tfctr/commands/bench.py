@@ -5,7 +5,17 @@ import importlib
 
 from tfctr.commands.options import Commands, check_json, write_json
 
-BENCHES = ("step", "scale", "grow", "fit", "ssd", "snapshot", "policy", "horovod")
+BENCHES = (
+    "step",
+    "clip",
+    "scale",
+    "grow",
+    "fit",
+    "ssd",
+    "snapshot",
+    "policy",
+    "horovod",
+)
 # Those that write gigabytes to a disk.
 DISK_BENCHES = ("ssd", "snapshot")
 

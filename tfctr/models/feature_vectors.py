@@ -164,7 +164,8 @@ class StaticTables(FeatureVectors):
         if not set(names) <= set(self.vocabularies):
             raise ValueError(
                 f"StaticTables needs a vocabulary for each of the features {names}. "
-                f"Received: vocabularies of {list(self.vocabularies)}."
+                f"Received: vocabularies of {list(self.vocabularies)}. Add those of "
+                f"{[one for one in names if one not in self.vocabularies]}."
             )
         vocabularies = {
             name: np.asarray(self.vocabularies[name]).tolist() for name in names

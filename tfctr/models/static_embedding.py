@@ -1,5 +1,6 @@
 """`StaticEmbedding`: `keras.layers.Embedding` over vocabularies known in advance."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ class StaticEmbedding(keras.layers.Layer):
             own numbers.
 
     Raises:
-        ValueError: If a vocabulary is empty.
+        ValueError: If a vocabulary is empty, or an id stands in it twice.
 
     Call arguments:
         inputs: Dict of ids `(batch,)`, `(batch, width)` or ragged `(batch, None)`.
@@ -55,6 +56,13 @@ class StaticEmbedding(keras.layers.Layer):
                 raise ValueError(
                     f"The vocabulary of feature '{name}' must hold at least one id. "
                     f"Received: vocabularies={{'{name}': []}}. Leave the feature out."
+                )
+            repeated = [one for one, count in Counter(ids).items() if count > 1]
+            if repeated:
+                raise ValueError(
+                    f"The vocabulary of feature '{name}' must hold each id once. "
+                    f"Received: {repeated[0]!r} twice or more. Leave out what repeats: "
+                    "sorted(set(ids))."
                 )
             is_text = isinstance(ids[0], str)
             kind = keras.layers.StringLookup if is_text else keras.layers.IntegerLookup

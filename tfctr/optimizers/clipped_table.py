@@ -8,9 +8,9 @@ import keras
 import tensorflow as tf
 
 from tfctr.distributed import engine
+from tfctr.optimizers.call_recorder import Call, CallRecorder, count_samples, narrow
 from tfctr.optimizers.cow_clip_formulas import ClipRule, clip_rows
 from tfctr.optimizers.gradients import densify
-from tfctr.optimizers.sample_counts import Call, CallRecorder, count_samples, narrow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,6 @@ class ClippedTable:
             The gradient of the same kind, each row in it once; of the variant
             `"reference_code"` always a tensor. And int64 `(2,)`, of rows with an id.
         """
-        rule = rule.for_dim(self.layer.output_dim)
         weights = tf.convert_to_tensor(self.variable)
         clipped: Any
         if isinstance(gradient, tf.IndexedSlices) and rule.variant == "paper":

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_layers.sparse_conversion import to_sparse_optimizer
 from tfctr.distributed.ranks import exchange_of, merges_weights
+from tfctr.optimizers.call_recorder import record_calls
 from tfctr.optimizers.clipped_table import ClippedTable
 from tfctr.optimizers.cow_clip_formulas import ClipRule
 from tfctr.optimizers.embedding_layers import (
@@ -19,7 +20,6 @@ from tfctr.optimizers.embedding_layers import (
     variable_of,
 )
 from tfctr.optimizers.gradients import without_missing
-from tfctr.optimizers.sample_counts import record_calls
 from tfctr_ops import SparseOptimizer
 
 
@@ -43,7 +43,8 @@ class CowClip(keras.optimizers.Optimizer):
     `keras.layers.Embedding`. Their calls are counted from the time that the optimizer
     is given the layers; forward pass, gradient and `apply` must stand in one
     `tf.function`, or in none. Rows that are read otherwise too, such as tied weights,
-    count those calls alone. The loss does not show L2.
+    count those calls alone, and those that have none lose their gradient. The loss does
+    not show L2.
 
     `TableConfig(optimizer=CowClip(optimizer))` is for the tables of `DynamicEmbedding`,
     and clips in their own update. Nothing else needs to know.
@@ -198,12 +199,8 @@ class CowClip(keras.optimizers.Optimizer):
             clip_ratio=self.rule.ratio,
             clip_floor=self.rule.floor,
             l2_penalty=self.rule.l2,
+            clip_linear=self.rule.clip_linear,
         )
-
-    @property
-    def clip_linear(self) -> bool:
-        """Whether tables of width 1 are clipped too."""
-        return self.rule.clip_linear
 
     @property
     def clipped_share(self) -> dict[str, float]:

@@ -5,6 +5,9 @@ import math
 
 import tensorflow as tf
 
+from keras_layers.number_checks import is_number
+from keras_layers.row_clipping import clip_lengths, l2_gradients, shorten
+
 VARIANTS = ("paper", "reference_code")
 
 
@@ -21,8 +24,8 @@ class ClipRule:
     def __post_init__(self) -> None:
         for name, most in (("ratio", "infinite"), ("floor", "infinite"), ("l2", "")):
             value = getattr(self, name)
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not (is_number and value >= 0 and (most or math.isfinite(value))):
+            in_range = is_number(value) and value >= 0
+            if not (in_range and (most or math.isfinite(value))):
                 allowed = ", or infinite" if most else ""
                 raise ValueError(
                     f"`{name}` must be a number, not negative{allowed}. Received: "
@@ -34,11 +37,9 @@ class ClipRule:
                 f"variant={self.variant!r}."
             )
 
-    def for_dim(self, dim: int) -> "ClipRule":
-        """Returns the rule for rows of this width."""
-        if dim > 1 or self.clip_linear:
-            return self
-        return dataclasses.replace(self, ratio=math.inf)
+    def clips(self, dim: int) -> bool:
+        """Returns whether rows of this width are clipped."""
+        return dim > 1 or self.clip_linear
 
 
 def clip_rows(
@@ -57,7 +58,9 @@ def clip_rows(
         clip = ratio * max(count, 1) * max(|w|, ratio * sqrt(dim) * floor)
         g = g * min(1, clip / |g|)
 
-    A zero gradient stays zero but for L2. An infinite `ratio` or `floor` never clips.
+    A zero gradient stays zero but for L2. In the paper, nothing is left of the gradient
+    of an id with a count of 0; otherwise an infinite `ratio` or `floor` never clips.
+    Rows of one weight are not clipped unless the rule says so.
 
     Args:
         gradient: Float tensor `(n, dim)`, sums over all occurrences of an id.
@@ -72,43 +75,25 @@ def clip_rows(
     dtype = tf.float64 if weights.dtype == tf.float64 else tf.float32
     found, weights = tf.cast(gradient, dtype), tf.cast(weights, dtype)
     counts = tf.cast(counts, dtype)
-    decay = 2 * rule.l2 * weights
+    clips = rule.clips(weights.shape[-1])
+    is_clipped = tf.zeros(tf.shape(counts), tf.bool)
     if rule.variant == "paper":
-        found, is_clipped = _shorten(found, paper_clip(weights, counts, rule))
+        if clips:
+            limits = clip_lengths(weights, counts, rule.ratio, rule.floor)
+            found, is_clipped = shorten(found, limits)
         if rule.l2:
-            found += tf.where(counts[:, tf.newaxis] > 0, decay, 0)
+            found += l2_gradients(weights, counts, rule.l2)
     else:
-        found, is_clipped = _shorten(
-            found + decay if rule.l2 else found,
-            reference_clip(weights, tf.maximum(counts, 1), rule),
-        )
+        if rule.l2:
+            found += l2_gradients(weights, None, rule.l2)
+        if clips:
+            found, is_clipped = shorten(found, _reference_clip(weights, counts, rule))
     return tf.cast(found, gradient.dtype), is_clipped
 
 
-def paper_clip(weights: tf.Tensor, counts: tf.Tensor, rule: ClipRule) -> tf.Tensor:
-    """Returns the longest gradient of each row, `(n,)`, as the paper has it."""
-    if math.isinf(rule.ratio) or math.isinf(rule.floor):
-        return tf.fill(tf.shape(counts), tf.constant(math.inf, counts.dtype))
-    return counts * tf.maximum(rule.ratio * _norm(weights), rule.floor)
-
-
-def reference_clip(weights: tf.Tensor, counts: tf.Tensor, rule: ClipRule) -> tf.Tensor:
-    """Returns the longest gradient of each row, `(n,)`, as the authors' code has it."""
-    if math.isinf(rule.ratio) or math.isinf(rule.floor):
-        return tf.fill(tf.shape(counts), tf.constant(math.inf, counts.dtype))
-    least = rule.ratio * math.sqrt(weights.shape[-1]) * rule.floor
-    return rule.ratio * counts * tf.maximum(_norm(weights), least)
-
-
-def _norm(rows: tf.Tensor) -> tf.Tensor:
-    # Half as many ops as `tf.norm`, which counts where a model has many small tables.
-    return tf.sqrt(tf.reduce_sum(tf.square(rows), axis=-1))
-
-
-def _shorten(gradient: tf.Tensor, clip: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns rows of at most these norms, and which were longer."""
-    norm = _norm(gradient)
-    # A zero row is no longer than any clip, and NaN compares as no longer: it stays.
-    is_longer = norm > clip
-    scale = tf.where(is_longer, tf.math.divide_no_nan(clip, norm), 1)
-    return gradient * scale[:, tf.newaxis], is_longer
+def _reference_clip(weights: tf.Tensor, counts: tf.Tensor, rule: ClipRule) -> tf.Tensor:
+    """Returns how long the gradient of each row may be in the authors' code."""
+    least = rule.floor
+    if math.isfinite(least):
+        least *= rule.ratio**2 * math.sqrt(weights.shape[-1])
+    return clip_lengths(weights, tf.maximum(counts, 1), rule.ratio, least)

@@ -1,12 +1,9 @@
-"""`scale_hyperparameters`: what a larger batch asks for; and a warm-up."""
+"""`scale_hyperparameters`: what a larger batch asks for."""
 
 import dataclasses
 import math
-from typing import Any
 
-import keras
-import tensorflow as tf
-
+from keras_layers.number_checks import is_integer, is_number
 from tfctr.optimizers.learning_rate import scale_learning_rate
 
 
@@ -35,15 +32,14 @@ class Hyperparameters:
     l2: float = 0.0
 
     def __post_init__(self) -> None:
-        size = self.batch_size
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        if not is_integer(self.batch_size) or self.batch_size < 1:
             raise ValueError(
                 "`batch_size` must be a positive integer. Received: "
-                f"batch_size={size!r}."
+                f"batch_size={self.batch_size!r}."
             )
         for name in ("embedding_learning_rate", "dense_learning_rate", "l2"):
             value = getattr(self, name)
-            if not _is_number(value) or not 0 <= value < math.inf:
+            if not is_number(value) or not 0 <= value < math.inf:
                 raise ValueError(
                     f"`{name}` must be a finite number, not negative. Received: "
                     f"{name}={value!r}."
@@ -100,7 +96,7 @@ def scale_hyperparameters(
             f"`rule` must be one of {', '.join(map(repr, _RULES))}. Received: "
             f"rule={rule!r}."
         )
-    if not _is_number(scale) or not 0 < scale < math.inf:
+    if not is_number(scale) or not 0 < scale < math.inf:
         raise ValueError(
             f"`scale` must be a positive number. Received: scale={scale!r}."
         )
@@ -124,60 +120,3 @@ def scale_hyperparameters(
         scaled(base.dense_learning_rate, dense),
         scaled(base.l2, l2),
     )
-
-
-# The learning rate of the first step of a warm-up.
-_START = 1e-8
-
-
-@keras.saving.register_keras_serializable(package="tfctr")
-class LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate that grows linearly from 1e-8 to its target, and stays there.
-
-    For the dense weights of a model that is trained in large batches, over the first
-    epoch.
-
-    Args:
-        learning_rate: Float. The target.
-        warmup_steps: Integer. In how many steps it is reached. 0: at once.
-
-    Raises:
-        ValueError: If an argument is out of range.
-
-    Example:
-
-    >>> schedule = LinearWarmup(0.5, warmup_steps=100)
-    >>> [round(float(schedule(step)), 3) for step in (0, 50, 100, 900)]
-    [0.0, 0.25, 0.5, 0.5]
-    """
-
-    def __init__(self, learning_rate: float, warmup_steps: int) -> None:
-        if not _is_number(learning_rate) or not 0 <= learning_rate < math.inf:
-            raise ValueError(
-                "`learning_rate` must be a finite number, not negative. Received: "
-                f"learning_rate={learning_rate!r}."
-            )
-        is_integer = isinstance(warmup_steps, int)
-        if not is_integer or isinstance(warmup_steps, bool) or warmup_steps < 0:
-            raise ValueError(
-                "`warmup_steps` must be an integer, not negative. Received: "
-                f"warmup_steps={warmup_steps!r}."
-            )
-        self.learning_rate: float = float(learning_rate)
-        self.warmup_steps: int = warmup_steps
-
-    def __call__(self, step: Any) -> tf.Tensor:
-        passed = tf.cast(step, tf.float32) / max(self.warmup_steps, 1)
-        target = tf.constant(self.learning_rate, tf.float32)
-        rising = _START + (target - _START) * passed
-        return tf.where(tf.cast(step, tf.float32) < self.warmup_steps, rising, target)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "learning_rate": self.learning_rate,
-            "warmup_steps": self.warmup_steps,
-        }
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any, Self
 
+from keras_layers.number_checks import is_integer
+
 # What is not given, by way to merge. An option without a line here is not for it.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "frozen_denominator": {
@@ -53,9 +55,9 @@ class KStepOptions:
         return cls(merge=merge, **{**_DEFAULTS[merge], **given})
 
     def __post_init__(self) -> None:
-        if not _is_integer(self.k) or self.k < 1:
+        if not is_integer(self.k) or self.k < 1:
             raise ValueError(f"`k` must be a positive integer. Received: k={self.k!r}.")
-        if not _is_integer(self.warmup_merges) or self.warmup_merges < 0:
+        if not is_integer(self.warmup_merges) or self.warmup_merges < 0:
             raise ValueError(
                 "`warmup_merges` must be an integer, not negative. Received: "
                 f"warmup_merges={self.warmup_merges!r}."
@@ -80,7 +82,3 @@ class KStepOptions:
     def first_merge(self) -> int:
         """A step of the schedule: at once, or not before the k-th."""
         return 1 if self.is_frozen else self.k
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

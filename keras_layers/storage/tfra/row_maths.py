@@ -3,10 +3,11 @@
 They run wherever the rows are: on the CPU or on a GPU.
 """
 
-import math
+from typing import cast
 
 import tensorflow as tf
 
+from keras_layers.row_clipping import clip_lengths, l2_gradients, shorten
 from tfctr_ops import SparseOptimizer
 
 
@@ -39,22 +40,11 @@ def clip_gradients(
     References:
         - [Zheng et al., 2022](https://arxiv.org/abs/2204.06240), Algorithm 1
     """
-    longest = _lengths(weights) * rule.clip_ratio
-    longest = tf.maximum(longest, rule.clip_floor)
-    if rule.clip_ratio == math.inf:  # Also where weights are zero.
-        longest = tf.fill(tf.shape(longest), math.inf)
-    # Zero times infinity is not a number, and no sample has no gradient.
+    ratio = cast(float, rule.clip_ratio)  # Whoever calls has looked.
     samples = tf.cast(counts, tf.float32)
-    limits = tf.where(samples > 0.0, samples * longest, 0.0)
-    factors = limits / _lengths(gradients)
-    # A gradient of zeros, whose factor may be no number, stays.
-    are_long = factors < 1.0
-    factors = tf.where(are_long, factors, 1.0)
-    return gradients * factors[:, None], tf.math.count_nonzero(are_long)
-
-
-def _lengths(rows: tf.Tensor) -> tf.Tensor:
-    return tf.sqrt(tf.reduce_sum(tf.square(rows), axis=1))
+    limits = clip_lengths(weights, samples, ratio, rule.clip_floor)
+    clipped, are_long = shorten(gradients, limits)
+    return clipped, tf.math.count_nonzero(are_long)
 
 
 def update_rows(
@@ -63,6 +53,7 @@ def update_rows(
     gradients: tf.Tensor,
     learning_rate: tf.Tensor,
     updates: tf.Tensor,
+    counts: tf.Tensor | None = None,
 ) -> list[tf.Tensor]:
     """Returns distinct rows after one update, in parts that stand side by side.
 
@@ -73,6 +64,7 @@ def update_rows(
         learning_rate: float32 scalar.
         updates: int64. The number of this update, counted from 1, for the bias
             correction of Adam: a scalar, or `(n, 1)` where each row counts its own.
+        counts: int32 `(n,)`. How many samples have each key; `None`: all have one.
 
     Returns:
         float32 tensors of `n` rows, together `dim + slots` wide.
@@ -81,7 +73,7 @@ def update_rows(
     weights = rows[:, :dim]
     slots = rows[:, dim : dim + rule.num_slot_floats(dim)]
     if rule.l2_penalty:
-        gradients += 2.0 * rule.l2_penalty * weights
+        gradients += l2_gradients(weights, counts, rule.l2_penalty)
     if rule.weight_decay:
         weights *= 1.0 - learning_rate * rule.weight_decay
     if rule.kind == "sgd":

@@ -247,7 +247,10 @@ class TrainedRows:
             gradients, num_clipped = clip_gradients(
                 self._rule, weights, gradients, counts
             )
-        moved = update_rows(self._rule, rows, gradients, learning_rate, updates)
+        samples = counts if self._clips else None
+        moved = update_rows(
+            self._rule, rows, gradients, learning_rate, updates, samples
+        )
         return moved, num_clipped
 
     def _upsert(

@@ -204,7 +204,16 @@ def test_an_empty_vocabulary_is_refused():
         StaticTables({"tags": np.array([], np.str_)}).layer("v", [BAG], DIM)
 
 
+def test_an_id_that_stands_twice_in_a_vocabulary_is_refused():
+    message = "feature 'user' must hold each id once. Received: 7 twice or more."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        StaticTables({"user": [3, 7, 7]}).layer("v", IDS[:1], DIM)
+
+
 def test_a_missing_vocabulary_is_refused():
-    message = "of the features ['user', 'ids']. Received: vocabularies of ['user']."
+    message = (
+        "of the features ['user', 'ids']. Received: vocabularies of ['user']. Add "
+        "those of ['ids']."
+    )
     with pytest.raises(ValueError, match=re.escape(message)):
         StaticTables({"user": [1]}).layer("v", IDS, DIM)

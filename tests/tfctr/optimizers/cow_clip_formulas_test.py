@@ -151,13 +151,18 @@ def test_half_precision_is_clipped_in_single():
 
 
 def test_one_weight_is_clipped_when_asked():
-    rule = ClipRule(l2=0.5)
-    found, is_clipped = clipped([[5.0]], [[0.25]], [1], rule.for_dim(1))
+    found, is_clipped = clipped([[5.0]], [[0.25]], [1], ClipRule(l2=0.5))
     assert (found.tolist(), is_clipped.tolist()) == ([[5.25]], [False])
-    rule = dataclasses.replace(rule, clip_linear=True)
-    found, is_clipped = clipped([[5.0]], [[0.25]], [1], rule.for_dim(1))
+    rule = ClipRule(l2=0.5, clip_linear=True)
+    found, is_clipped = clipped([[5.0]], [[0.25]], [1], rule)
     assert (found.tolist(), is_clipped.tolist()) == ([[0.5]], [True])
-    assert ClipRule().for_dim(2) == ClipRule()
+    found, is_clipped = clipped(
+        [[5.0]],
+        [[0.25]],
+        [1],
+        dataclasses.replace(rule, variant="reference_code", clip_linear=False),
+    )
+    assert (found.tolist(), is_clipped.tolist()) == ([[5.25]], [False])
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,18 @@ TEST(ACountOfZeroLeavesNoGradient) {
   }
 }
 
+TEST(NothingPenalizesARowWithoutASample) {
+  for (const RowKernels* kernels : AvailableKernels()) {
+    const SparseOptimizer clipping = Clipping(0.5f, 1.0f, 0.25f);
+    CHECK_EQ(Clip(*kernels, clipping, {6, 8}, {30, 40}, 0).gradient,
+             (Floats{0, 0}));
+    // Without a clip nobody counts.
+    const SparseOptimizer plain = Clipping(-1.0f, 0.0f, 0.25f);
+    CHECK_EQ(Clip(*kernels, plain, {6, 8}, {30, 40}, 0).gradient,
+             (Floats{33, 44}));
+  }
+}
+
 TEST(AGradientOfZerosStaysSo) {
   for (const RowKernels* kernels : AvailableKernels()) {
     for (const float floor : {0.0f, 1.0f}) {

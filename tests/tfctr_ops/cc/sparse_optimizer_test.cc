@@ -93,9 +93,11 @@ std::vector<double> AdjustedGradient(const SparseOptimizer& o, int64_t count,
         std::max<double>(o.clip_ratio * Length(row.data(), dim), o.clip_floor);
     if (length > clip) factor = clip / length;
   }
+  const bool has_sample = !o.clips() || count > 0;
+  const double strength = has_sample ? 2.0 * o.l2_penalty : 0.0;
   std::vector<double> adjusted;
   for (size_t c = 0; c < dim; ++c) {
-    adjusted.push_back(factor * gradient[c] + 2.0 * o.l2_penalty * row[c]);
+    adjusted.push_back(factor * gradient[c] + strength * row[c]);
   }
   return adjusted;
 }

@@ -39,9 +39,12 @@ inline bool AdjustGradient(const SparseOptimizer& o, int64_t samples,
       static_cast<float>(samples) *
       std::max(o.clip_ratio * std::sqrt(weight_squares), o.clip_floor);
   const bool is_too_long = o.clips() && length > clip;
+  const bool has_sample = !o.clips() || samples > 0;
   for (size_t c = 0; c < gradient->size(); ++c) {
     if (is_too_long) (*gradient)[c] *= clip / length;
-    (*gradient)[c] += 2 * o.l2_penalty * static_cast<float>(row[c]);
+    if (has_sample) {
+      (*gradient)[c] += 2 * o.l2_penalty * static_cast<float>(row[c]);
+    }
   }
   return is_too_long;
 }

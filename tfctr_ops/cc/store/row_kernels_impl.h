@@ -330,7 +330,9 @@ RowKernels::Changes UpdateRows(const SparseOptimizer& optimizer,
       TFCTR_FOR_EACH_BLOCK(dim, c, TFCTR_BODY);
 #undef TFCTR_BODY
     }
-    if (l2_strength != 0) {
+    // Without a clip there are no counts, and each row has a sample.
+    const bool has_sample = !clips || counts[r] > 0;
+    if (l2_strength != 0 && has_sample) {
 #define TFCTR_BODY(lanes, c) PenalizeBlock<lanes>(l2_strength, w + c, g + c)
       TFCTR_FOR_EACH_BLOCK(dim, c, TFCTR_BODY);
 #undef TFCTR_BODY

@@ -6,7 +6,7 @@
 //
 //   every kind       with a clip_ratio, g *= min(1, clip / |g|), where
 //                    clip = count * max(clip_ratio * |w|, clip_floor);
-//                    g += 2 l2_penalty w;  then
+//                    g += 2 l2_penalty w, but for a count of 0;  then
 //                    w -= learning_rate * weight_decay * w;  then the rest
 //   sgd              w -= learning_rate * g
 //   adagrad          a += g^2;  w -= learning_rate * g / sqrt(a + epsilon)
@@ -28,6 +28,7 @@
 // of the step have the key: the sum of KeyBatch::counts over its lookups. |.|
 // is the L2 norm of the row. A gradient of zeros stays so, a count of 0 makes
 // any gradient zero, and otherwise an infinite ratio or floor clips none.
+// Without a clip_ratio nothing is counted: each row of the step has a sample.
 
 #ifndef TFCTR_OPS_CC_STORE_SPARSE_OPTIMIZER_H_
 #define TFCTR_OPS_CC_STORE_SPARSE_OPTIMIZER_H_

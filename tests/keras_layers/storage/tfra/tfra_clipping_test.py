@@ -39,7 +39,8 @@ class Reference:
             limit = count * max(self.rule.clip_ratio * length, self.rule.clip_floor)
             self.clipped += int(np.linalg.norm(g) > limit)
             g = g * min(1, limit / np.linalg.norm(g))
-        g = g + 2 * self.rule.l2_penalty * w
+        if count or self.rule.clip_ratio is None:
+            g = g + 2 * self.rule.l2_penalty * w
         a = a + g**2
         w = w - self.rule.learning_rate * g / np.sqrt(a + self.rule.epsilon)
         self.rows[key] = w, a

@@ -1,0 +1,70 @@
+"""The grid of the large-batch study: its cells, and how each is trained."""
+
+import dataclasses
+
+from tfctr.config import TrainConfig
+
+RULES = ("none", "sqrt", "linear", "cowclip")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One training run of a study.
+
+    Args:
+        network: String. As `model.name` of the config.
+        batch_size: Integer.
+        rule: String. By which the config's hyperparameters are scaled to it.
+    """
+
+    network: str
+    batch_size: int
+    rule: str
+
+
+def scale_config(config: TrainConfig, cell: Cell) -> TrainConfig:
+    """Returns the config of one run of a study; see `large_batch`."""
+    from tfctr.optimizers import Hyperparameters, scale_hyperparameters
+
+    if cell.rule not in RULES:
+        raise ValueError(
+            f"--rules must be of {', '.join(RULES)}. Received: {cell.rule!r}."
+        )
+    base = config.run.batch_size
+    if cell.batch_size < 1 or cell.batch_size % base:
+        raise ValueError(
+            f"--batch-sizes must be multiples of run.batch_size={base}, for which the "
+            f"learning rates of the config are. Received: {cell.batch_size}."
+        )
+    if not config.tables.clip_ratio:
+        raise ValueError(
+            "The config of a study must say how the rule 'cowclip' clips. Received: "
+            "tables.clip_ratio=0. Set it to 1, as in the paper, and tables.clip_floor."
+        )
+    scaled = scale_hyperparameters(
+        cell.rule,
+        cell.batch_size / base,
+        Hyperparameters(
+            base,
+            config.tables.learning_rate,
+            config.run.learning_rate,
+            config.tables.l2,
+        ),
+    )
+    clips = cell.rule == "cowclip"
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, name=cell.network),
+        tables=dataclasses.replace(
+            config.tables,
+            learning_rate=scaled.embedding_learning_rate,
+            l2=scaled.l2,
+            clip_ratio=config.tables.clip_ratio if clips else 0.0,
+        ),
+        run=dataclasses.replace(
+            config.run,
+            batch_size=scaled.batch_size,
+            learning_rate=scaled.dense_learning_rate,
+            warmup_epochs=config.run.warmup_epochs if clips else 0.0,
+        ),
+    )
