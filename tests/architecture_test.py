@@ -49,7 +49,7 @@ PARTS = {
     "exporting": ("builders", "checkpoint", "config", "export"),
     "study": ("callbacks", "config", "optimizers", "training"),
     # Its workers measure whole models.
-    "bench": ("data", "distributed", "feature", "models", "optimizers"),
+    "bench": ("data", "distributed", "feature", "models", "optimizers", "topology"),
     "commands": (
         "bench",
         "checkpoint",
@@ -79,6 +79,10 @@ LONG_FILES = {
 }
 MAX_ARGUMENTS = 6
 LONG_CONSTRUCTORS: dict[str, str] = {
+    "keras_layers/storage/tiered_storage.py:TieredStorage": (
+        "Each tier and its limit is one thing that people set, by the name that the "
+        "configurations of saved models have."
+    ),
     "tfctr/models/dcn_v2.py:DCNv2": (
         "The sizes of its experts stand beside those of every network, one by one, as "
         "the configuration of a training run names them."

@@ -84,6 +84,8 @@ class StoreConfig:
             beyond 1e12 is skipped and counted, instead of being an error.
         num_threads: Integer. How many threads work on a batch; 0 means all intra-op
             threads of TensorFlow. Results do not depend on it.
+        numa_node: Integer. From which NUMA node the memory of rows and index comes.
+            `None`: as the process takes all of its memory.
 
     Example:
 
@@ -113,6 +115,7 @@ class StoreConfig:
     expiry_max_rows: int | None = None
     skip_bad_gradients: bool = False
     num_threads: int = 0
+    numa_node: int | None = None
 
     def __post_init__(self) -> None:
         if self.dim < 1:
@@ -151,6 +154,11 @@ class StoreConfig:
             raise ValueError(
                 "`num_threads` must not be negative. "
                 f"Received: num_threads={self.num_threads}."
+            )
+        if self.numa_node is not None and self.numa_node < 0:
+            raise ValueError(
+                "`numa_node` must not be negative. "
+                f"Received: numa_node={self.numa_node}."
             )
 
     def _check_admission(self) -> None:
@@ -202,6 +210,7 @@ class StoreConfig:
             feature_seeds=[signed(seed) for seed in self.feature_seeds],
             default_row=self.default_row,
             num_threads=self.num_threads,
+            numa_node=-1 if self.numa_node is None else self.numa_node,
             skip_bad_gradients=self.skip_bad_gradients,
             eviction_policy=self.eviction_policy,
             ssd_directory=self.ssd_directory or "",

@@ -63,9 +63,18 @@ class TieredStorage(Storage):
             which otherwise holds the rows read last in all memory that nobody uses.
         num_threads: Integer. How many threads work on a batch; 0 means all intra-op
             threads of TensorFlow.
+        numa_node: Integer. The NUMA node that rows and index are kept in, such as
+            `numa_node` of the placement that `tfctr.topology.apply` returns. Memory
+            comes from other nodes once it is full, and from the node of the thread that
+            touches it first where the system forbids to choose, as containers without
+            the capability SYS_NICE do. It is part of the configuration: a saved model
+            asks for this node where it is loaded. `None`: as the process takes all of
+            its memory.
 
     Raises:
-        ValueError: If an argument is out of range, or does not go with the others.
+        ValueError: If an argument is out of range, or does not go with the others. A
+            node that is not there is told when a table is opened, by
+            `tf.errors.InvalidArgumentError`.
 
     Example:
 
@@ -81,6 +90,7 @@ class TieredStorage(Storage):
         eviction_policy: str | None = None,
         direct_reads: bool = False,
         num_threads: int = 0,
+        numa_node: int | None = None,
     ) -> None:
         if eviction_policy not in (None, *EVICTION_POLICIES):
             known = ", ".join(f"'{policy}'" for policy in EVICTION_POLICIES)
@@ -92,6 +102,11 @@ class TieredStorage(Storage):
             raise ValueError(
                 "`num_threads` must not be negative. "
                 f"Received: num_threads={num_threads}."
+            )
+        if numa_node is not None and (type(numa_node) is not int or numa_node < 0):
+            raise ValueError(
+                "`numa_node` must be the number of a NUMA node, or None. "
+                f"Received: numa_node={numa_node!r}."
             )
         if ssd is None and (ssd_limit is not None or direct_reads):
             raise ValueError(
@@ -119,6 +134,7 @@ class TieredStorage(Storage):
         self._eviction_policy = eviction_policy
         self._direct_reads = direct_reads
         self._num_threads = num_threads
+        self._numa_node = numa_node
 
     @functools.cached_property
     def _budget(self) -> MemoryBudget:
@@ -173,6 +189,7 @@ class TieredStorage(Storage):
             "eviction_policy": self._eviction_policy,
             "direct_reads": self._direct_reads,
             "num_threads": self._num_threads,
+            "numa_node": self._numa_node,
         }
 
     def __deepcopy__(self, memo: Any) -> "TieredStorage":
@@ -200,6 +217,7 @@ class TieredStorage(Storage):
             direct_reads=self._direct_reads,
             skip_bad_gradients=config.bad_gradients == "skip",
             num_threads=self._num_threads,
+            numa_node=self._numa_node,
             **(config.admission.store_options() if config.admission else {}),
             **(config.expiry.store_options() if config.expiry else {}),
         )

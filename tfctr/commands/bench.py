@@ -15,6 +15,7 @@ BENCHES = (
     "snapshot",
     "policy",
     "horovod",
+    "topology",
 )
 # Those that write gigabytes to a disk.
 DISK_BENCHES = ("ssd", "snapshot")

@@ -26,6 +26,11 @@ def add_parser(commands: Commands) -> None:
         help="to plan for; by default one for each GPU, or else for each NUMA node",
     )
     parser.add_argument(
+        "--share-cpus",
+        action="store_true",
+        help="plan for more ranks than hardware threads, which then share them",
+    )
+    parser.add_argument(
         "--explain", action="store_true", help="say why the plan is as it is"
     )
     parser.add_argument(
@@ -38,20 +43,24 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from tfctr.topology import Machine, draw, explain, plan, render
+    from tfctr.topology import Machine, draw, explain, plan, render, visible_gpus
 
     if options.json and options.explain:
         raise ValueError(
             "--json stands alone on the output. Received: --json --explain. Leave one "
             "out."
         )
+    use_gpus: bool | tuple[int, ...] = True
     if options.sysfs is not None:
         machine = Machine.from_sysfs(options.sysfs)
     elif options.hwloc_xml is not None:
         machine = Machine.from_hwloc_xml(options.hwloc_xml)
     else:
         machine = Machine.read()
-    chosen = plan(machine, options.ranks)
+        use_gpus = visible_gpus.usable_gpus(machine)
+    chosen = plan(
+        machine, options.ranks, use_gpus=use_gpus, share_cpus=options.share_cpus
+    )
     if options.svg is not None:
         write("--svg", options.svg, draw(machine, chosen))
     if options.json:

@@ -10,6 +10,7 @@ from typing import NoReturn
 from tfctr.topology.machine import Machine
 from tfctr.topology.planner import plan
 from tfctr.topology.rank_plan import VARIABLE, Plan
+from tfctr.topology.visible_gpus import usable_gpus
 
 
 def run(
@@ -39,7 +40,14 @@ def run(
             f"Received: -H {hosts} --ssd {directories[0]}. Leave one out."
         )
     ssd = {directory: nvme_below(directory, machine) for directory in directories}
-    chosen = plan(machine, slots[0], ssd=ssd, num_hosts=len(slots), share_cpus=True)
+    chosen = plan(
+        machine,
+        slots[0],
+        ssd=ssd,
+        num_hosts=len(slots),
+        use_gpus=usable_gpus(machine),
+        share_cpus=True,
+    )
     if slots[0] > len(machine.cpus):
         print(
             f"tfctr: {slots[0]} ranks share {len(machine.cpus)} hardware threads: each "

@@ -11,6 +11,7 @@ from tfctr.topology import pinning
 from tfctr.topology.machine import Machine
 from tfctr.topology.planner import plan
 from tfctr.topology.rank_plan import VARIABLE, Plan
+from tfctr.topology.visible_gpus import usable_gpus
 
 
 def main(command: Sequence[str]) -> None:
@@ -32,10 +33,12 @@ def main(command: Sequence[str]) -> None:
         chosen = Plan.from_environment()
     else:
         # One of several machines, which may differ. Its ranks all plan alike.
+        machine = Machine.read()
         chosen = plan(
-            Machine.read(),
+            machine,
             int(os.environ["HOROVOD_LOCAL_SIZE"]),
             num_hosts=int(os.environ["HOROVOD_CROSS_SIZE"]),
+            use_gpus=usable_gpus(machine),
             share_cpus=True,
         )
         os.environ[VARIABLE] = chosen.to_json(indent=None)

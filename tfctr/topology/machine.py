@@ -128,8 +128,10 @@ class Gpu:
     """A GPU that TensorFlow can compute on.
 
     Attributes:
-        id: Integer. Its place in the order of PCI addresses; that of `/GPU:id` when
-            `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`.
+        id: Integer. Its place in the order of PCI addresses among all GPUs, also those
+            that `CUDA_VISIBLE_DEVICES` hides: the number of nvidia-smi, and what that
+            variable takes when `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`. TensorFlow counts
+            anew those that it sees: `Placement.device` has its name.
         pci_address: String. Domain, bus, device and function, as Linux writes them.
         pci_path: Strings. The root of the bus, the bridges, and the device itself.
         numa_node: Integer or `None`. The nearest node, if one is nearer than the rest.

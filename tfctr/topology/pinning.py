@@ -9,6 +9,7 @@ from typing import Any
 from tfctr.topology import memory_policy
 from tfctr.topology.cpu_mask import to_list
 from tfctr.topology.rank_plan import Plan, RankPlan
+from tfctr.topology.visible_gpus import VARIABLE, visible_gpus
 
 _HUGE_PAGES = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
 # By which launchers tell a process its number on the machine.
@@ -38,6 +39,16 @@ class Placement:
     rank: RankPlan
     memory_policy: str
     notes: tuple[str, ...] = ()
+
+    @property
+    def numa_node(self) -> int | None:
+        """What `TieredStorage` takes as `numa_node`: the node that memory comes from.
+
+        `None` for a rank whose memory comes from several nodes in turn: its tables
+        spread over them too.
+        """
+        nodes = self.rank.memory_nodes or (self.rank.numa_node,)
+        return nodes[0] if len(nodes) == 1 else None
 
     def device(self, numa_node: int | None = None) -> str:
         """The `tf.device` string of this rank, in this process.
@@ -105,10 +116,11 @@ def apply(plan: Plan, local_rank: int | None = None) -> Placement:
     """
     rank = rank_of(plan, local_rank)
     settings = environment(plan, rank)
+    visible = visible_gpus()
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
-        _configure(rank)
+        _configure(rank, visible)
         return pin(rank)
     except (RuntimeError, ValueError):
         for name, value in before.items():
@@ -139,16 +151,17 @@ def environment(plan: Plan, rank: RankPlan) -> dict[str, str]:
     """What the environment of a rank must hold.
 
     Raises:
-        ValueError: If it holds another choice of GPUs.
+        ValueError: If it hides the GPU of the rank.
     """
     gpu = "-1" if rank.gpu is None else str(rank.gpu)
-    given = os.environ.get("CUDA_VISIBLE_DEVICES", gpu)
-    if rank.gpu is not None and given != gpu:
-        raise ValueError(
-            "The plan chooses among all GPUs, so that CUDA_VISIBLE_DEVICES must not. "
-            f"Received: CUDA_VISIBLE_DEVICES={given}. Unset it; or plan with "
-            "use_gpus=False."
-        )
+    if rank.gpu is not None:
+        visible = visible_gpus()
+        if visible is not None and rank.gpu not in visible:
+            raise ValueError(
+                f"{VARIABLE} must leave GPU {gpu}, which the plan gives to rank "
+                f"{rank.local_rank}. Received: {VARIABLE}={os.environ[VARIABLE]}. "
+                f"Plan among those that it leaves: use_gpus={visible}; or unset it."
+            )
     found = dict(setting.split("=", 1) for setting in plan.environment)
     # What somebody has set for Horovod and NCCL is meant.
     found = {
@@ -161,7 +174,7 @@ def environment(plan: Plan, rank: RankPlan) -> dict[str, str]:
         found["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     return {
         **found,
-        "CUDA_VISIBLE_DEVICES": gpu,
+        VARIABLE: gpu,
         "TF_NUM_INTRAOP_THREADS": str(rank.intra_op_threads),
         "TF_NUM_INTEROP_THREADS": str(rank.inter_op_threads),
     }
@@ -204,7 +217,7 @@ def _huge_pages_are_off() -> bool:
         return False
 
 
-def _configure(rank: RankPlan) -> None:
+def _configure(rank: RankPlan, visible: tuple[int, ...] | None) -> None:
     import tensorflow as tf
 
     config: Any = tf.config
@@ -216,7 +229,8 @@ def _configure(rank: RankPlan) -> None:
             config.set_visible_devices([], "GPU")
         elif len(gpus) > 1:
             # CUDA had counted them before its variables were set.
-            config.set_visible_devices([gpus[rank.gpu]], "GPU")
+            place = rank.gpu if visible is None else visible.index(rank.gpu)
+            config.set_visible_devices([gpus[place]], "GPU")
         if rank.gpu is None and len(rank.devices) > 1:
             logical = [config.LogicalDeviceConfiguration() for _ in rank.devices]
             cpu = config.list_physical_devices("CPU")[0]

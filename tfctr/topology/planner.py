@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from tfctr.topology import collectives, seats
-from tfctr.topology.machine import Machine, Nic, NumaNode, Nvme
+from tfctr.topology.machine import Gpu, Machine, Nic, NumaNode, Nvme
 from tfctr.topology.rank_plan import Plan, RankPlan
 from tfctr.topology.routes import Graph, distance, place_of
 from tfctr.topology.seats import Seat
@@ -18,7 +18,7 @@ def plan(
     ranks_per_node: int | None = None,
     ssd: Mapping[str, str | None] | None = None,
     num_hosts: int = 1,
-    use_gpus: bool = True,
+    use_gpus: bool | Sequence[int] = True,
     share_cpus: bool = False,
 ) -> Plan:
     """Gives each rank of a machine its GPU, node, CPUs, devices and threads.
@@ -38,13 +38,15 @@ def plan(
         ssd: Mapping from directories to the names of the NVMe devices below them, or
             to `None` where that is unknown. `None` means no directories.
         num_hosts: Integer. How many machines the job has.
-        use_gpus: Boolean. Whether ranks get GPUs.
+        use_gpus: Boolean or integers. Whether ranks get GPUs, or the `Gpu.id`s of those
+            that they get. `plan` does not look at `CUDA_VISIBLE_DEVICES`; the commands
+            `topology` and `run` do, and hand on the numbers in it.
         share_cpus: Boolean. Whether more ranks than hardware threads are planned: the
             ranks of a node then share all its CPUs.
 
     Raises:
-        ValueError: If a number is not positive, or there are more ranks than hardware
-            threads.
+        ValueError: If a number is not positive, there are more ranks than hardware
+            threads, or a GPU of `use_gpus` is not there.
 
     Example:
 
@@ -55,7 +57,7 @@ def plan(
     [(0, 2), (1, 3)]
     """
     homes = seats.homes_of(machine)
-    gpus = machine.gpus if use_gpus else ()
+    gpus = _chosen(machine, use_gpus)
     num_cpus = sum(home.num_cpus for home in homes)
     if ranks_per_node is None:
         ranks_per_node = min(len(gpus) or len(homes), num_cpus)
@@ -65,8 +67,9 @@ def plan(
         raise ValueError(
             "Each rank must have a hardware thread of its own. Received: "
             f"ranks_per_node={ranks_per_node}, with {num_cpus} hardware threads that "
-            f"may be used. Plan for {num_cpus} ranks or fewer, or let them share by "
-            "share_cpus=True."
+            f"may be used, and {len(gpus)} GPUs. Plan for {num_cpus} ranks or fewer; "
+            "ask for more CPUs, where a batch system or a cgroup has given these; or "
+            "let ranks share them by share_cpus=True (--share-cpus)."
         )
     graph = Graph(machine)
     found = seats.choose(machine, homes, gpus, ranks_per_node, graph)
@@ -74,6 +77,18 @@ def plan(
     routes = [graph.route(a, b) for a in gpus for b in gpus if a != b]
     chosen = collectives.choose(routes, [rank.gpu for rank in ranks], num_hosts)
     return Plan(ranks, *chosen)
+
+
+def _chosen(machine: Machine, use_gpus: bool | Sequence[int]) -> tuple[Gpu, ...]:
+    if isinstance(use_gpus, bool):
+        return machine.gpus if use_gpus else ()
+    known = [gpu.id for gpu in machine.gpus]
+    if not set(use_gpus) <= set(known):
+        raise ValueError(
+            f"`use_gpus` must be among the GPUs {known}. Received: "
+            f"use_gpus={tuple(use_gpus)}. `python -m tfctr topology` lists them."
+        )
+    return tuple(gpu for gpu in machine.gpus if gpu.id in use_gpus)
 
 
 def _check(name: str, value: int) -> None:

@@ -31,12 +31,14 @@ class RankPlan:
         memory_bytes: Integer. Its part of these nodes; 0 where that is unknown.
         huge_pages: String. `"transparent"`: the arenas of the store ask the kernel for
             huge pages.
-        gpu: Integer or `None`. The id of its GPU in `Machine.gpus`.
+        gpu: Integer or `None`. The `Gpu.id` of its GPU, counted among all of the
+            machine; `CUDA_VISIBLE_DEVICES` of the rank becomes it.
         shared_gpu: Boolean. Whether other ranks use this GPU too.
         nic: String or `None`. The name of its network interface.
         nvme: String or `None`. The name of its NVMe device.
         ssd: String or `None`. The directory for `TieredStorage`.
-        devices: Strings. For `tf.device`: `/GPU:i` as the machine counts them, or
+        devices: Strings. `/GPU:i` as the machine counts them, which the rank itself
+            sees as `/GPU:0` (`Placement.device`), or
             `/CPU:i`, one for each of `numa_nodes`. TensorFlow runs all logical CPU
             devices on one pool of threads, so these name places and pin nothing.
 

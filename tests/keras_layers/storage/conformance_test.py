@@ -16,7 +16,9 @@ from tfctr_ops import Rows, SparseOptimizer
 # One line per storage and variant, made of fixtures. None of them loses rows here.
 STORAGES = {
     "tiered": lambda fixture: TieredStorage(),
-    "tiered, one thread": lambda fixture: TieredStorage(num_threads=1),
+    "tiered, one thread, NUMA node 0": lambda fixture: TieredStorage(
+        num_threads=1, numa_node=0
+    ),
     "tiered, with a budget": lambda fixture: TieredStorage(ram="64MB"),
     "tiered, with clock eviction": lambda fixture: TieredStorage(
         "64MB", eviction_policy="clock"

@@ -64,6 +64,12 @@ def read(table, ids):
             {"num_threads": -1},
             "`num_threads` must not be negative. Received: num_threads=-1.",
         ),
+        (
+            {"numa_node": -1},
+            "`numa_node` must be the number of a NUMA node, or None. "
+            "Received: numa_node=-1.",
+        ),
+        ({"numa_node": "0"}, "Received: numa_node='0'."),
     ],
 )
 def test_arguments_out_of_range_are_refused(options, message):
@@ -79,6 +85,7 @@ def test_the_configuration_holds_every_argument():
         "eviction_policy": "clock",
         "direct_reads": True,
         "num_threads": 2,
+        "numa_node": 1,
     }
     assert TieredStorage(**options).get_config() == options
     assert TieredStorage().get_config() == {
@@ -88,6 +95,7 @@ def test_the_configuration_holds_every_argument():
         "eviction_policy": None,
         "direct_reads": False,
         "num_threads": 0,
+        "numa_node": None,
     }
     assert TieredStorage().describe() == "ram"
     assert TieredStorage(**options).describe() == "ram_ssd"

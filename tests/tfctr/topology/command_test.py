@@ -96,6 +96,42 @@ def test_too_many_ranks_are_told(two_nodes, capsys):
     assert "Received: ranks_per_node=9, with 8 hardw" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("number", [0, -1])
+def test_numbers_of_ranks_below_one_are_told(two_nodes, number, capsys):
+    assert cli.main(["topology", "--ranks", str(number), "--json"]) == 2
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    message = f"must be a positive integer. Received: ranks_per_node={number}."
+    assert message in streams.err
+
+
+def test_more_ranks_than_threads_share_when_asked(two_nodes, capsys):
+    assert cli.main(["topology", "--ranks", "9", "--share-cpus", "--json"]) == 0
+    found = Plan.from_dict(json.loads(capsys.readouterr().out)["plan"])
+    assert found == plan(two_nodes, 9, share_cpus=True)
+
+
+def test_gpus_hidden_from_this_process_are_left_out(cube_mesh, monkeypatch, capsys):
+    machine = cube_mesh()
+    monkeypatch.setattr(Machine, "read", lambda: machine)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    assert cli.main(["topology", "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert [rank["gpu"] for rank in plain["plan"]["ranks"]] == [2, 5]
+    assert len(plain["machine"]["gpus"]) == 8
+
+
+@pytest.mark.parametrize("length", [0, 60, 200])
+def test_a_truncated_file_is_told(xml, length, capsys):
+    xml.write_text(XML[:length])
+    assert cli.main(["topology", "--hwloc-xml", str(xml)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(
+        "tfctr: The XML of hwloc must be whole and well formed. Rec"
+    )
+    assert str(xml) in error
+
+
 def test_a_wrong_root_is_told(tmp_path, capsys):
     assert cli.main(["topology", "--sysfs", str(tmp_path), "--json"]) == 2
     streams = capsys.readouterr()

@@ -23,6 +23,8 @@ print(json.dumps({
     "policies": policies,
     "flat": os.environ["HOROVOD_HIERARCHICAL_ALLREDUCE"],
     "plan": os.environ["TFCTR_PLAN"],
+    "threads": os.environ["TF_NUM_INTRAOP_THREADS"],
+    "gpus": os.environ["CUDA_VISIBLE_DEVICES"],
 }) + "\\n", end="", flush=True)
 """
 
@@ -37,32 +39,44 @@ def executed(monkeypatch, tmp_path):
     return calls
 
 
+def start(*options):
+    """A job of two ranks."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tfctr", "run", "-np", "2", *options, "--"]
+        + [sys.executable, "-c", PROGRAM],
+        env={**os.environ, "HOROVOD_HIERARCHICAL_ALLREDUCE": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
 @pytest.mark.multiprocess
-def test_a_running_job_is_pinned(horovodrun):
+def test_running_jobs_are_pinned(horovodrun, memory_can_be_bound):
     machine = Machine.read()
     if len(machine.cpus) < 2:
         pytest.skip("this machine has one CPU")
-    process = subprocess.run(
-        [sys.executable, "-m", "tfctr", "run", "-np", "2", "--"]
-        + [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "HOROVOD_HIERARCHICAL_ALLREDUCE": "0"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert process.returncode == 0, process.stderr
-    lines = [line.partition("{") for line in process.stdout.splitlines()]
-    seen = sorted(
-        (json.loads(b + c) for _, b, c in lines if b), key=lambda x: x["rank"]
-    )
     expected = plan(machine, 2)
-    assert len(seen) == 2
-    for rank, found in zip(expected.ranks, seen, strict=True):
-        listed = cpu_mask.from_list(found["cpus"])
-        assert cpu_mask.to_cpus(listed) == rank.cpus
-        nodes = ",".join(map(str, rank.memory_nodes))
-        assert found["policies"] in ([f"{rank.memory_policy}:{nodes}"], ["default"])
-        assert Plan.from_json(found["plan"]) == expected
+    given = [cpu for rank in expected.ranks for cpu in rank.cpus]
+    assert len(given) == len(set(given))
+    # Without -H the start plans, and with it each machine for itself. Both at once,
+    # since starting is what takes long.
+    for process in [start(), start("-H", "localhost:2")]:
+        out, error = process.communicate(timeout=240)
+        assert process.returncode == 0, error
+        lines = [line.partition("{") for line in out.splitlines()]
+        seen = [json.loads(b + c) for _, b, c in lines if b]
+        assert len(seen) == 2
+        seen.sort(key=lambda found: found["rank"])
+        for rank, found in zip(expected.ranks, seen, strict=True):
+            listed = cpu_mask.from_list(found["cpus"])
+            assert cpu_mask.to_cpus(listed) == rank.cpus
+            nodes = ",".join(map(str, rank.memory_nodes))
+            bound = f"{rank.memory_policy}:{nodes}"
+            assert found["policies"] == [bound if memory_can_be_bound else "default"]
+            assert Plan.from_json(found["plan"]) == expected
+            assert found["threads"] == str(rank.intra_op_threads)
+            assert found["gpus"] == ("-1" if rank.gpu is None else str(rank.gpu))
 
 
 def test_one_machine_gets_its_plan_by_the_environment(executed, monkeypatch):
@@ -88,6 +102,15 @@ def test_several_machines_plan_for_themselves(executed, monkeypatch):
     # One that may be another machine than this.
     job.run(["train"], 2, "one:2")
     assert "TFCTR_PLAN" not in executed[1][2]
+
+
+def test_a_job_plans_among_the_gpus_left_to_it(executed, monkeypatch, cube_mesh):
+    machine = cube_mesh()
+    monkeypatch.setattr(Machine, "read", lambda: machine)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    job.run(["train"], 2)
+    found = Plan.from_json(executed[0][2]["TFCTR_PLAN"])
+    assert [rank.gpu for rank in found.ranks] == [2, 5]
 
 
 def test_more_ranks_than_threads_are_started_and_told(executed, capsys):

@@ -10,7 +10,9 @@ import types
 import pytest
 
 from tfctr.topology import (
+    Gpu,
     Machine,
+    NumaNode,
     Placement,
     Plan,
     RankPlan,
@@ -19,6 +21,7 @@ from tfctr.topology import (
     memory_policy,
     pinning,
     plan,
+    visible_gpus,
 )
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -93,7 +96,7 @@ def run(*arguments, **env):
     return json.loads(process.stdout.splitlines()[-1])
 
 
-def test_a_simulated_machine_of_two_nodes_has_two_logical_cpus():
+def test_a_simulated_machine_of_two_nodes_has_two_logical_cpus(memory_can_be_bound):
     seen = run("-c", TWO_NODES)
     assert seen["devices"] == 2
     assert seen["far"].endswith("CPU:1")
@@ -101,8 +104,8 @@ def test_a_simulated_machine_of_two_nodes_has_two_logical_cpus():
     assert seen["threads"] == 3
     # All threads of TensorFlow too, which has started by now.
     assert seen["cpus"] == [[CPU]]
-    if seen["policy"] == "bind":
-        assert "bind:0" in seen["policies"]
+    assert seen["policy"] == ("bind" if memory_can_be_bound else "first_touch")
+    assert ("bind:0" in seen["policies"]) == memory_can_be_bound
     # The same plan again changes nothing; another one comes too late, and leaves the
     # environment as it was.
     assert seen["again"]
@@ -111,7 +114,7 @@ def test_a_simulated_machine_of_two_nodes_has_two_logical_cpus():
     assert seen["environment"] == "2"
 
 
-def test_the_launcher_pins_before_the_program_starts():
+def test_the_launcher_pins_before_the_program_starts(memory_can_be_bound):
     program = f"{SEE}\nprint(json.dumps(see()))"
     seen = run(
         *("-m", "tfctr.topology.launch", sys.executable, "-c", program),
@@ -119,7 +122,31 @@ def test_the_launcher_pins_before_the_program_starts():
     )
     assert seen["cpus"] == [[CPU]]
     assert seen["intra_op"] == "1"
-    assert seen["policies"] in (["bind:0"], ["default"])
+    assert seen["policies"] == ["bind:0" if memory_can_be_bound else "default"]
+
+
+def test_machines_of_a_job_plan_each_for_themselves(monkeypatch, two_sockets):
+    """The same job on two machines that differ, seen from rank 1 of each."""
+    monkeypatch.delenv("TFCTR_PLAN", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    sizes = {"LOCAL_RANK": "1", "LOCAL_SIZE": "2", "CROSS_SIZE": "2"}
+    found = []
+    for cores in (4, 16):
+        machine = two_sockets(cores)
+        monkeypatch.setattr(Machine, "read", lambda machine=machine: machine)
+        monkeypatch.setattr(
+            pinning,
+            "pin",
+            lambda rank: found.append(rank.cpus) or Placement(rank, "bind"),
+        )
+        environment = {**os.environ, **{f"HOROVOD_{k}": v for k, v in sizes.items()}}
+        monkeypatch.setattr(launch.os, "environ", environment)
+        monkeypatch.setattr(launch.os, "execvp", lambda program, arguments: None)
+        launch.main(["train"])
+        made = Plan.from_json(environment["TFCTR_PLAN"])
+        assert made == plan(machine, 2, num_hosts=2, share_cpus=True)
+        monkeypatch.undo()
+    assert found == [(2, 3, 6, 7), tuple([*range(8, 16), *range(24, 32)])]
 
 
 def test_the_launcher_plans_where_no_plan_came_along():
@@ -196,8 +223,48 @@ def test_the_environment_has_the_gpu_and_leaves_what_is_set(monkeypatch):
     }
     assert pinning.environment(Plan((RANK,)), RANK)["CUDA_VISIBLE_DEVICES"] == "-1"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    with pytest.raises(ValueError, match="Received: CUDA_VISIBLE_DEVICES=0,1. Unset"):
+    # Of those that a batch system has left, the rank gets its own.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    found = pinning.environment(Plan((rank,)), rank)
+    assert found["CUDA_VISIBLE_DEVICES"] == "3"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    message = r"leave GPU 3.* Received: CUDA_VISIBLE_DEVICES=0,1. Plan .*=\(0, 1\)"
+    with pytest.raises(ValueError, match=message):
         pinning.environment(Plan((rank,)), rank)
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [("2,3", (2, 3)), ("", ()), ("-1", ()), ("1,-1,0", (1,)), ("0,7", (0,))],
+)
+def test_gpus_that_the_environment_hides_are_not_used(monkeypatch, text, ids):
+    gpus = tuple(Gpu(i, f"0000:0{i}:00.0") for i in range(4))
+    machine = Machine((0,), (), (NumaNode(0, (0,), 1),), gpus=gpus)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", text)
+    assert visible_gpus.usable_gpus(machine) == ids
+    assert [rank.gpu for rank in plan(machine, 1, use_gpus=ids).ranks] == [
+        ids[0] if ids else None
+    ]
+
+
+def test_gpus_by_other_names_are_told(monkeypatch):
+    node = NumaNode(0, (0,), 1)
+    machine = Machine((0,), (), (node,), gpus=(Gpu(0, "0000:01:00.0"),))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_gpus.usable_gpus(machine) is True
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8a56a4bc")
+    with pytest.raises(ValueError, match="Received: CUDA_VISIBLE_DEVICES=GPU-8a56a4bc"):
+        visible_gpus.usable_gpus(machine)
+    assert visible_gpus.usable_gpus(Machine((0,), (), (node,))) is True
+
+
+def test_tables_go_to_the_node_of_the_rank():
+    assert Placement(RANK, "bind").numa_node == 0
+    far = RankPlan(0, 3, (3,), (CPU,), memory_nodes=(1,))
+    assert Placement(far, "prefer").numa_node == 1
+    assert Placement(RankPlan(0, 3, (3,), (CPU,)), "first_touch").numa_node == 3
+    spread = RankPlan(0, 0, (0, 1), (CPU,), memory_nodes=(0, 1))
+    assert Placement(spread, "interleave").numa_node is None
 
 
 def test_cpus_that_are_not_there_are_told():
@@ -268,22 +335,26 @@ class FakeConfig:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "found", "visible"),
+    ("gpu", "given", "found", "visible"),
     [
-        (None, ["a", "b"], []),
+        (None, None, ["a", "b"], []),
         # CUDA has read the environment, and sees the one.
-        (1, ["b"], None),
+        (1, None, ["b"], None),
         # CUDA had started before.
-        (1, ["a", "b"], ["b"]),
+        (1, None, ["a", "b"], ["b"]),
+        # The same, and it sees those that were left to it.
+        (3, "2,3", ["c", "d"], ["d"]),
     ],
 )
-def test_tensorflow_sees_the_gpu_of_the_rank(monkeypatch, gpu, found, visible):
+def test_tensorflow_sees_the_gpu_of_the_rank(monkeypatch, gpu, given, found, visible):
     config = FakeConfig(found)
     fake = types.SimpleNamespace(config=config)
     monkeypatch.setitem(sys.modules, "tensorflow", fake)
     monkeypatch.setattr(pinning, "pin", lambda rank: Placement(rank, "bind"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(pinning.os, "environ", dict(os.environ))
+    if given is not None:
+        pinning.os.environ["CUDA_VISIBLE_DEVICES"] = given
     apply(Plan((RankPlan(0, 0, (0,), (CPU,), gpu=gpu),)))
     assert config.visible == visible
 

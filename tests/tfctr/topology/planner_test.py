@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import pathlib
+from xml.etree import ElementTree
 
 import pytest
 
@@ -47,9 +48,12 @@ def check(machine, found):
         )
 
 
-@pytest.mark.parametrize("num_ranks", [None, *range(1, 9)])
+# Up to the GPUs of the largest, and twice the NUMA nodes.
+@pytest.mark.parametrize("num_ranks", [None, *range(1, 17)])
 def test_plans_of_all_machines(machines, num_ranks):
     assert len(machines) >= 7
+    assert max(len(machine.gpus) for machine in machines.values()) == 16
+    assert max(len(machine.numa_nodes) for machine in machines.values()) == 8
     for machine in machines.values():
         if num_ranks is not None and num_ranks > len(machine.cpus):
             with pytest.raises(ValueError, match=f"ranks_per_node={num_ranks}"):
@@ -60,10 +64,13 @@ def test_plans_of_all_machines(machines, num_ranks):
         check(machine, found)
         assert plan(Machine.from_json(machine.to_json()), num_ranks) == found
         assert Plan.from_json(found.to_json()) == found
-        cores = [set(core.cpus) for core in machine.cores]
-        if len(found.ranks) <= len(cores):
-            for core, rank in itertools.product(cores, found.ranks):
-                assert core & set(rank.cpus) in (set(), core)
+        # Cores are split only in a node with more ranks than cores.
+        for node in machine.numa_nodes:
+            cores = [set(x.cpus) for x in machine.cores if x.numa_node == node.id]
+            here = [rank for rank in found.ranks if node.id in rank.numa_nodes]
+            if len(here) <= len(cores):
+                for core, rank in itertools.product(cores, here):
+                    assert core & set(rank.cpus) in (set(), core)
         if not machine.gpus:
             assert {x for rank in found.ranks for x in rank.cpus} == set(machine.cpus)
 
@@ -120,6 +127,39 @@ def test_more_ranks_than_threads_are_refused_or_share(two_sockets):
     found = plan(machine, 5, share_cpus=True)
     assert [rank.cpus for rank in found.ranks] == [(0, 2), (0, 2), (0, 2), (1,), (3,)]
     assert "Ranks share CPUs" in explain(machine, found)
+
+
+@pytest.mark.parametrize("num_ranks", [5, 8, 16])
+def test_more_gpus_than_threads_share_these_when_asked(machines, num_ranks):
+    # The file is of a job that had 4 of the hardware threads.
+    machine = machines["nvidiaDGX2.xml"]
+    with pytest.raises(
+        ValueError,
+        match=f"={num_ranks}, with 4 hardware threads that may be used, and 16 GPUs. "
+        "Plan for 4 ranks or fewer; ask for more CPUs.*share_cpus=True",
+    ):
+        plan(machine, num_ranks)
+    ranks = plan(machine, num_ranks, share_cpus=True).ranks
+    assert len({rank.gpu for rank in ranks}) == len(ranks) == num_ranks
+    of_node = {node.id: node.cpus for node in machine.numa_nodes}
+    for rank in ranks:
+        assert machine.gpus[rank.gpu].numa_node == rank.numa_node
+        assert set(rank.cpus) <= set(of_node[rank.numa_node])
+    in_first = sum(rank.numa_node == 0 for rank in ranks)
+    assert in_first in (num_ranks // 2, num_ranks - num_ranks // 2)
+
+
+def test_only_some_gpus_may_be_chosen(cube_mesh):
+    machine = cube_mesh()
+    found = plan(machine, use_gpus=(6, 3))
+    assert [rank.gpu for rank in found.ranks] == [3, 6]
+    assert [rank.numa_node for rank in found.ranks] == [0, 1]
+    assert plan(machine, 1, use_gpus=()) == plan(machine, 1, use_gpus=False)
+    assert plan(machine, use_gpus=range(8)) == plan(machine)
+    with pytest.raises(
+        ValueError, match=r"among the GPUs \[0.*Received: use_gpus=\(9,"
+    ):
+        plan(machine, use_gpus=(9,))
 
 
 def test_odd_cores_go_to_the_first_ranks():
@@ -323,4 +363,16 @@ def test_a_drawing_has_ranks_links_and_routes(cube_mesh):
 
 def test_every_machine_can_be_drawn(machines):
     for machine in machines.values():
-        assert draw(machine).startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+        found = plan(machine)
+        for text in (draw(machine), draw(machine, found)):
+            root = ElementTree.fromstring(text)
+            assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        ids = {item.get("id") for item in root.iter()}
+        assert {f"rank-{rank.local_rank}" for rank in found.ranks} <= ids
+
+
+def test_names_in_a_drawing_are_escaped():
+    nic = Nic('a<b>&"c"', numa_node=0)
+    machine = Machine((0,), (), (NumaNode(0, (0,), 1),), nics=(nic,))
+    root = ElementTree.fromstring(draw(machine, plan(machine)))
+    assert any('a<b>&"c"' in (item.text or "") for item in root.iter())

@@ -69,6 +69,7 @@ class EmbeddingStoreOp : public tf::OpKernel {
     TF_RETURN_IF_ERROR(ctx->GetAttr("table", &options_.name));
     TF_RETURN_IF_ERROR(ctx->GetAttr("dim", &options_.dim));
     TF_RETURN_IF_ERROR(ctx->GetAttr("num_threads", &num_threads_));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("numa_node", &options_.numa_node));
     TF_RETURN_IF_ERROR(ctx->GetAttr("shard_bits", &options_.shard_bits));
     TF_RETURN_IF_ERROR(ctx->GetAttr("feature_seeds", &seeds));
     TF_RETURN_IF_ERROR(ctx->GetAttr("default_row", &options_.default_row));

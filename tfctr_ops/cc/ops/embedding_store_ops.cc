@@ -47,6 +47,7 @@ REGISTER_OP("Tfctr>EmbeddingStore")
     .Attr("feature_seeds: list(int) >= 1")
     .Attr("default_row: list(float) >= 1")
     .Attr("num_threads: int >= 0 = 0")
+    .Attr("numa_node: int >= -1 = -1")
     .Attr("shard_bits: int >= 0 = 6")
     .Attr("skip_bad_gradients: bool = false")
     .Attr("eviction_policy: {'none', 'clock', 'lru', 'lfu'} = 'none'")
@@ -92,6 +93,7 @@ dim: Width of the weights of a row.
 feature_seeds: One per feature; with the id it determines the initial row.
 default_row: What never updated keys read; `dim` values.
 num_threads: How many threads work on a batch; 0 means all intra-op threads.
+numa_node: From which its memory comes; -1: as the process takes all of its.
 shard_bits: The store has 2^shard_bits shards.
 skip_bad_gradients: Whether a step with a bad gradient is skipped, or an error.
 eviction_policy: What happens when the budget is used up.

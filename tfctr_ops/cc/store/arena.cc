@@ -46,6 +46,8 @@ void Arena::AddBlock(size_t min_bytes) {
   if (mapping == MAP_FAILED) throw std::bad_alloc();
   std::byte* start = reinterpret_cast<std::byte*>(
       RoundUp(reinterpret_cast<uintptr_t>(mapping), kHugePage));
+  // Without leave to choose, the thread that touches a page first decides.
+  if (numa_node_ != kAnyNumaNode) PreferNumaNode(start, size, numa_node_);
   // Rows are touched at random: with 4 KiB pages every touch would also miss in
   // the address translation. Only advice, so a refusal is no error.
   madvise(start, size, MADV_HUGEPAGE);

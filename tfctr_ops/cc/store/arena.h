@@ -1,8 +1,9 @@
 // Arena: memory for one table's rows and index, in blocks backed by huge pages.
 //
 // Pieces are never given back to the system before the arena dies: the tiers
-// keep their own free lists. Thread safety: Allocate may be called from any
-// thread.
+// keep their own free lists. Arenas of different NUMA nodes keep tables apart
+// that different processes, or sockets, work on. Thread safety: Allocate may be
+// called from any thread.
 
 #ifndef TFCTR_OPS_CC_STORE_ARENA_H_
 #define TFCTR_OPS_CC_STORE_ARENA_H_
@@ -13,11 +14,14 @@
 #include <mutex>
 #include <vector>
 
+#include "tfctr_ops/cc/store/numa_node.h"
+
 namespace tfctr {
 
 class Arena {
  public:
-  Arena() = default;
+  // REQUIRES: CheckNumaNode accepts the node.
+  explicit Arena(int64_t numa_node = kAnyNumaNode) : numa_node_(numa_node) {}
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -39,6 +43,7 @@ class Arena {
 
   void AddBlock(size_t min_bytes);
 
+  const int64_t numa_node_;
   std::atomic<int64_t> allocated_bytes_{0};
   std::mutex mutex_;
   std::vector<Block> blocks_;  // Guarded by mutex_, as all below.

@@ -29,6 +29,8 @@ Ticket::~Ticket() { store_->CloseTicket(this); }
 Status EmbeddingStore::Create(StoreOptions options,
                               std::shared_ptr<MemoryBudget> budget,
                               std::shared_ptr<EmbeddingStore>* store) {
+  Status status = CheckNumaNode(options.numa_node);
+  if (!status.ok()) return status;
   std::unique_ptr<SsdTier> ssd;
   if (!options.ssd.directory.empty()) {
     options.ssd.ram_bytes = budget->limit_bytes();
@@ -42,7 +44,7 @@ Status EmbeddingStore::Create(StoreOptions options,
           std::to_string(least) + " bytes. Received: ssd_limit=" +
           std::to_string(options.ssd.limit_bytes) + ".");
     }
-    Status status = SsdTier::Open(options.ssd, layout, num_shards, &ssd);
+    status = SsdTier::Open(options.ssd, layout, num_shards, &ssd);
     if (!status.ok()) return status;
   }
   // A child of fork has none of the threads, and the files are its parent's.
@@ -66,6 +68,7 @@ EmbeddingStore::EmbeddingStore(StoreOptions options,
       layout_(options_.dim, options_.optimizer.NumSlotFloats(options_.dim)),
       kernels_(BestRowKernels()),
       budget_(std::move(budget)),
+      arena_(options_.numa_node),
       ssd_(std::move(ssd)) {
   options_.salt = Mix64(options_.feature_seeds.at(0));
   const int64_t num_shards = int64_t{1} << options_.shard_bits;

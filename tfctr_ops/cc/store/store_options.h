@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tfctr_ops/cc/store/hash.h"
+#include "tfctr_ops/cc/store/numa_node.h"
 #include "tfctr_ops/cc/store/row_initializer.h"
 #include "tfctr_ops/cc/store/sparse_optimizer.h"
 #include "tfctr_ops/cc/store/ssd_tier.h"
@@ -71,6 +72,8 @@ struct StoreOptions {
   // Shards are a power of two. Results do not depend on their number, unless
   // rows are evicted.
   int shard_bits = 6;
+  // From which NUMA node the memory of rows and index comes.
+  int64_t numa_node = kAnyNumaNode;
 
   // Of the hash that places keys; set when the store is made.
   uint64_t salt = 0;
