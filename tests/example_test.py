@@ -37,7 +37,8 @@ def test_every_configuration_loads(path):
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_the_commands_in_a_configuration_name_itself(path):
-    (command,) = re.findall(r"^#   python -m tfctr train (\S+)", path.read_text(), re.M)
+    pattern = r"^#   python -m tfctr (?:train|study large-batch) (\S+)"
+    (command,) = re.findall(pattern, path.read_text(), re.M)
     assert ROOT / command == path
 
 
