@@ -49,7 +49,15 @@ PARTS = {
     "exporting": ("builders", "checkpoint", "config", "export"),
     "study": ("callbacks", "config", "optimizers", "training"),
     # Its workers measure whole models.
-    "bench": ("data", "distributed", "feature", "models", "optimizers", "topology"),
+    "bench": (
+        "data",
+        "distributed",
+        "export",
+        "feature",
+        "models",
+        "optimizers",
+        "topology",
+    ),
     "commands": (
         "bench",
         "checkpoint",

@@ -6,9 +6,11 @@ import sys
 from collections.abc import Sequence
 
 from tfctr.commands import (
+    apply_delta,
     bench,
     check_export,
     export,
+    export_delta,
     import_tfra,
     inspect,
     run,
@@ -22,6 +24,8 @@ _COMMANDS = (
     inspect,
     export,
     check_export,
+    export_delta,
+    apply_delta,
     import_tfra,
     study,
     topology,

@@ -199,8 +199,8 @@ def test_json_that_cannot_be_written_is_refused_before_the_work(
 
 def test_a_directory_goes_with_what_measures_a_disk(tmp_path, capsys):
     message = (
-        "--directory goes with the benchmarks ssd and snapshot, which write to a disk. "
-        f"Received: grow --directory {tmp_path}. Leave it out."
+        "--directory goes with the benchmarks serve, snapshot, ssd, which write to a "
+        f"disk. Received: grow --directory {tmp_path}. Leave it out."
     )
     assert_refused(["bench", "grow", "--directory", str(tmp_path)], message, capsys)
 

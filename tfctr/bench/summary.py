@@ -12,6 +12,10 @@ def median(values: Sequence[float]) -> float:
     return float(np.median(values))
 
 
+def percentile(values: Sequence[float], percent: float) -> float:
+    return float(np.percentile(values, percent))
+
+
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
     """Median over median."""
     return median(numerator) / median(denominator)

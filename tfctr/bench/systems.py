@@ -136,6 +136,11 @@ def tfctr(worker: str, name: str = "tfctr") -> System:
     return System(name, worker, own_interpreter(alone=False))
 
 
+def saved_model(name: str) -> System:
+    """A server of an export, with TensorFlow alone, whoever made the export."""
+    return System(name, "serve_export", own_interpreter())
+
+
 def tfctr_over_tfra(name: str) -> System:
     """Ours with a storage that has TFRA's table, and gets the malloc of the peer."""
     home = dataclasses.replace(

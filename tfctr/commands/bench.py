@@ -16,9 +16,10 @@ BENCHES = (
     "policy",
     "horovod",
     "topology",
+    "serve",
 )
 # Those that write gigabytes to a disk.
-DISK_BENCHES = ("ssd", "snapshot")
+DISK_BENCHES = ("serve", "snapshot", "ssd")
 
 
 def add_parser(commands: Commands) -> None:
@@ -28,7 +29,8 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--directory",
         metavar="DIR",
-        help="of ssd and snapshot: on the disk to measure; the current one by default",
+        help="of ssd, snapshot and serve: on the disk to write to; the current one by "
+        "default",
     )
     parser.add_argument(
         "--data", metavar="DIR", help="of policy: MovieLens 1M, to replay it too"
@@ -42,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
     arguments = {}
     if options.directory is not None and options.what not in DISK_BENCHES:
         raise ValueError(
-            f"--directory goes with the benchmarks {' and '.join(DISK_BENCHES)}, which "
+            f"--directory goes with the benchmarks {', '.join(DISK_BENCHES)}, which "
             f"write to a disk. Received: {options.what} --directory "
             f"{options.directory}. Leave it out."
         )

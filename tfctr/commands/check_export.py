@@ -16,6 +16,11 @@ def add_parser(commands: Commands) -> None:
         help=".npz file of inputs/NAME and outputs/NAME; the examples that the export "
         "has kept by default",
     )
+    parser.add_argument(
+        "--server",
+        metavar="URL",
+        help="ask a running TensorFlow Serving by REST, such as http://localhost:8501",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the results there")
     parser.set_defaults(run=_run)
 
@@ -24,7 +29,7 @@ def _run(options: argparse.Namespace) -> int:
     from tfctr.export import checking
 
     check_json(options.json)
-    result = checking.check(options.directory, options.data)
+    result = checking.check(options.directory, options.data, server=options.server)
     print(checking.report(result))
     write_json(options.json, result)
     return 0 if result["is_equal"] else 1

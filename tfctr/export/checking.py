@@ -11,7 +11,9 @@ import numpy as np
 
 from keras_layers.storage.byte_size import format_bytes
 from tfctr.export.draft import read_manifest
+from tfctr.export.rest import model_url, rest_client
 from tfctr.export.saved_model import CHECKED_ROWS
+from tfctr.export.serving_process import compare
 
 _PROGRAM = pathlib.Path(__file__).with_name("serving_process.py")
 # Of float32 rows; sums of a graph differ by their order.
@@ -22,12 +24,14 @@ def check(
     directory: str | os.PathLike[str],
     data: str | os.PathLike[str] | None = None,
     threads: int = 8,
+    server: str | None = None,
 ) -> dict[str, Any]:
     """Compares the predictions of an export with those of the model it was made from.
 
     All files are compared with their checksums first. Then a new process, which knows
     TensorFlow and nothing of tfctr, loads the export, predicts the whole batch and each
-    row of it from several threads at once.
+    row of it from several threads at once. With `server`, a running TensorFlow Serving
+    is asked instead, by REST.
 
     Args:
         directory: Path that `saved_model` has written.
@@ -35,18 +39,23 @@ def check(
             `inputs/NAME`, and what the model predicted for it, under `outputs/NAME`.
             `None` takes what `saved_model(..., examples=...)` has kept.
         threads: Integer. How many ask at the same time.
+        server: URL of a TensorFlow Serving, such as `"http://localhost:8501"`, which
+            is asked for the export as it names versions: `export/ads/1` is version 1 of
+            model `ads`. Or the URL of a model there: `"http://HOST/v1/models/ads"`.
 
     Returns:
-        A dict for JSON: `directory`, `model`, `quantize`, `bytes`, `tables` (rows of
-        each), `coverage` (of an export with `max_bytes`), `rows` and `requests` that
-        were asked for, `threads`, `max_difference` of the batch and
+        A dict for JSON: `directory`, `server`, `model`, `quantize`, `bytes`, `tables`
+        (rows of each), `coverage` (of an export with `max_bytes`), `rows` and
+        `requests` that were asked for, `threads`, `max_difference` of the batch and
         `max_difference_of_threads`, both relative where a prediction is beyond 1,
         `tolerance` (`None` where not all is kept: quantized rows, or `max_bytes`),
         `latency_ms` with `p50` and `p99` of the `batch` and of a `row`, under load,
-        `load_seconds` and `is_equal`.
+        `load_seconds` (`None` of a server) and `is_equal`.
 
     Raises:
-        ValueError: If the export is damaged, does not take the data, or there is none.
+        ValueError: If the export is damaged, does not take the data, or there is none;
+            if the server has no such model, or refuses the requests.
+        OSError: If the server cannot be reached.
 
     Example:
 
@@ -70,11 +79,16 @@ def check(
         raise ValueError(
             f"`threads` must be a positive integer. Received: threads={threads}."
         )
-    served = _serve(path, rows, threads)
+    served = (
+        _serve(path, rows, threads)
+        if server is None
+        else _ask_server(path, manifest, rows, threads, server)
+    )
     exact = manifest["quantize"] is None and not manifest["coverage"]
     worst = max(served["max_difference"], served["max_difference_of_threads"])
     return {
         "directory": str(path),
+        "server": server,
         "model": manifest["model"],
         "quantize": manifest["quantize"],
         "bytes": sum(file["bytes"] for file in manifest["files"].values()),
@@ -92,8 +106,12 @@ def report(result: dict[str, Any]) -> str:
     row, batch = (result["latency_ms"][name] for name in ("row", "batch"))
     lines = {
         "model": f"{result['model']}, {format_bytes(result['bytes'])}, "
-        f"{sum(result['tables'].values()):,} rows in {quantize or 'float32'}, loaded "
-        f"in {result['load_seconds']:.2f} s",
+        f"{sum(result['tables'].values()):,} rows in {quantize or 'float32'}, "
+        + (
+            f"loaded in {result['load_seconds']:.2f} s"
+            if result["server"] is None
+            else f"of {result['server']}"
+        ),
         "difference": f"at most {result['max_difference']:.1e} in a batch of "
         f"{result['rows']}, {result['max_difference_of_threads']:.1e} in "
         f"{result['requests']} requests of {result['threads']} threads"
@@ -123,6 +141,18 @@ def _check_rows(rows: pathlib.Path, manifest: dict[str, Any]) -> None:
             f"A file of rows for model '{manifest['model']}' holds the arrays "
             f"{expected}. Received: '{rows}' with {found}."
         )
+
+
+def _ask_server(
+    path: pathlib.Path,
+    manifest: dict[str, Any],
+    rows: pathlib.Path,
+    threads: int,
+    server: str,
+) -> dict[str, Any]:
+    url = model_url(server, path.absolute())
+    ask = rest_client(url, manifest["outputs"])
+    return {"load_seconds": None, **compare(ask, str(rows), threads)}
 
 
 def _serve(path: pathlib.Path, rows: pathlib.Path, threads: int) -> dict[str, Any]:

@@ -56,8 +56,16 @@ def refuse_existing(directory: pathlib.Path) -> None:
         )
 
 
-def write_manifest(draft: pathlib.Path, facts: dict[str, Any]) -> None:
-    """Writes sizes and checksums of all files, and some facts, as the last file."""
+def write_manifest(
+    draft: pathlib.Path, facts: dict[str, Any], name: str = MANIFEST
+) -> None:
+    """Writes sizes and checksums of all files, and some facts, as the last file.
+
+    Args:
+        draft: Path of a directory that has all other files.
+        facts: What else to tell. Without an `id`, it is the checksum of all of it.
+        name: String. Of the manifest, within the directory.
+    """
     files = {
         path.relative_to(draft).as_posix(): {
             "bytes": path.stat().st_size,
@@ -67,23 +75,31 @@ def write_manifest(draft: pathlib.Path, facts: dict[str, Any]) -> None:
         if path.is_file()
     }
     whole = {"version": _VERSION, **facts, "files": files}
-    path = draft / MANIFEST
+    whole = {"id": _checksum(whole), **whole}
+    path = draft / name
     path.parent.mkdir(exist_ok=True)
     text = json.dumps({"checksum": _checksum(whole), **whole}, indent=1)
     path.write_text(text + "\n")
 
 
-def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
+def read_manifest(
+    directory: pathlib.Path, name: str = MANIFEST, maker: str = "saved_model"
+) -> dict[str, Any]:
     """Returns the facts of an export, after comparing every file with its checksum.
+
+    Args:
+        directory: Path of the export, or of a delta.
+        name: String. Of the manifest, within the directory.
+        maker: String. The function that writes such directories.
 
     Raises:
         ValueError: If there is no export of tfctr, or a file is damaged or missing.
     """
-    path = directory / MANIFEST
+    path = directory / name
     if not path.is_file():
         raise ValueError(
-            "There must be an export of tfctr.export.saved_model, whole. Received: "
-            f"'{directory}', without '{MANIFEST}'. Copy the whole directory."
+            f"There must be an export of tfctr.export.{maker}, whole. Received: "
+            f"'{directory}', without '{name}'. Copy the whole directory."
         )
     try:
         facts: dict[str, Any] = json.loads(path.read_text())

@@ -13,24 +13,25 @@ MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 # A slot holds the id, and a word with the feature plus 1, so that 0 is no key, above
 # the number of the row.
 ROW_BITS = 40
-_KEYS_PER_BUCKET = 4
+# At most; a power of two of buckets takes a shift to choose from.
+_KEYS_PER_BUCKET = 5
+_MAX_KEYS_PER_BUCKET = 40
 _LOAD = 0.8
-# The last bucket of many finds a free slot in a fifth of its trials.
-_MAX_TRIALS = 2000
-_MAX_SEEDS = 4
+_MAX_TRIALS = 1 << 14
+_MAX_SEEDS = 8
+_SIZE = 1 << 64
 
 
 @dataclasses.dataclass(frozen=True)
 class KeyIndex:
     """A perfect hash of keys (feature, id): no two of them share a slot.
 
-    With all numbers modulo 2⁶⁴, `>>` a shift that brings in zeros and a, b, c the
-    `MULTIPLIERS`:
+    With all numbers modulo 2⁶⁴, `>>` a shift that brings in zeros, a, b, c the
+    `MULTIPLIERS` and 2ᵏ pilots:
 
-        h = (id + seed + (feature + 1) a) b
-        h = (h ^ (h >> 32)) c
-        bucket = ((h >> 32) num_buckets) >> 32
-        slot = (((((h ^ pilots[bucket]) b) >> 32) num_slots) >> 32
+        h = (id + (feature + 1) a) (2 seed + 1) b
+        bucket = h >> (64 - k)
+        slot = ((((h ^ pilots[bucket]) c) >> 32) num_slots) >> 32
 
     The pilot of each bucket is chosen so that its few keys get slots that no other key
     has. A lookup is two gathers, of a pilot and of a slot, and a comparison with the
@@ -39,7 +40,7 @@ class KeyIndex:
 
     Args:
         seed: Integer.
-        pilots: uint64 `(num_buckets,)`.
+        pilots: uint64 `(2ᵏ,)`, k at least 1.
         slots: int64 `(num_slots, 2)`: the id, and `(feature + 1) << 40 | row`; 0 in
             slots without a key.
     """
@@ -69,56 +70,75 @@ class KeyIndex:
             )
         words = (features.astype(np.int64) + 1) << ROW_BITS
         words |= np.arange(first_row, first_row + len(ids))
-        num_buckets = len(ids) // _KEYS_PER_BUCKET + 1
+        bucket_bits = max((len(ids) // _KEYS_PER_BUCKET).bit_length(), 1)
         num_slots = int(len(ids) / _LOAD) + 1
         for seed in range(_MAX_SEEDS):
             hashes = key_hashes(features, ids, seed)
-            found = _place(hashes, num_buckets, num_slots)
+            found = _place(hashes, bucket_bits, num_slots)
             if found is not None:
                 pilots, places = found
                 slots = np.zeros((num_slots, 2), np.int64)
                 slots[places, 0] = ids
                 slots[places, 1] = words
                 return cls(seed, pilots, slots)
+            _refuse_equal(features, ids)
+        raise RuntimeError(
+            f"No perfect hash was found of {len(ids)} keys. This is an error of tfctr."
+        )
+
+
+def _refuse_equal(features: npt.NDArray[Any], ids: npt.NDArray[np.int64]) -> None:
+    order = np.lexsort((ids, features))
+    features, ids = features[order], ids[order]
+    if ((features[1:] == features[:-1]) & (ids[1:] == ids[:-1])).any():
         raise ValueError(
             f"The keys of a table must be distinct. Received: {len(ids)} keys of which "
             "some are equal."
         )
 
 
+def keys_of_slots(
+    slots: npt.NDArray[np.int64], first_row: int
+) -> npt.NDArray[np.int64]:
+    """Returns feature and id of every row, int64 `(n, 2)`, of the slots of an index."""
+    ids, words = slots[slots[:, 1] != 0].T
+    keys = np.empty((len(ids), 2), np.int64)
+    rows = (words & ((1 << ROW_BITS) - 1)) - first_row
+    keys[rows, 0] = (words >> ROW_BITS) - 1
+    keys[rows, 1] = ids
+    return keys
+
+
 def key_hashes(
     features: npt.NDArray[Any], ids: npt.NDArray[np.int64], seed: int
 ) -> UInt64s:
     """Returns h of every key; see `KeyIndex`."""
-    a, b, c = (np.uint64(number) for number in MULTIPLIERS)
-    hashes = (features.astype(np.uint64) + np.uint64(1)) * a
+    hashes = (features.astype(np.uint64) + np.uint64(1)) * np.uint64(MULTIPLIERS[0])
     hashes += ids.view(np.uint64)
-    hashes += np.uint64(seed)
-    hashes *= b
-    hashes ^= hashes >> np.uint64(32)
-    hashes *= c
+    hashes *= np.uint64(first_multiplier(seed))
     return hashes
 
 
-def _slots_of(hashes: UInt64s, pilot: np.uint64, num_slots: int) -> UInt64s:
-    return _reduce((hashes ^ pilot) * np.uint64(MULTIPLIERS[1]), num_slots)
+def first_multiplier(seed: int) -> int:
+    """Returns (2 seed + 1) b; see `KeyIndex`."""
+    return (2 * seed + 1) * MULTIPLIERS[1] % _SIZE
 
 
-def _reduce(hashes: UInt64s, size: int) -> UInt64s:
-    """Maps the upper halves of the hashes to [0, size), evenly."""
-    half = np.uint64(32)
-    return ((hashes >> half) * np.uint64(size)) >> half
+def _slots_of(hashes: UInt64s, pilot: int, num_slots: int) -> UInt64s:
+    mixed = (hashes ^ np.uint64(pilot)) * np.uint64(MULTIPLIERS[2])
+    return ((mixed >> np.uint64(32)) * np.uint64(num_slots)) >> np.uint64(32)
 
 
 def _place(
-    hashes: UInt64s, num_buckets: int, num_slots: int
+    hashes: UInt64s, bucket_bits: int, num_slots: int
 ) -> tuple[UInt64s, UInt64s] | None:
     """Returns the pilot of each bucket and the slot of each key; `None` if it fails.
 
     Large buckets come first, while there is room. All buckets of one size try a pilot
     at once, and those whose slots are free and nobody else's keep it.
     """
-    buckets = _reduce(hashes, num_buckets).astype(np.int64)
+    buckets = (hashes >> np.uint64(64 - bucket_bits)).astype(np.int64)
+    num_buckets = 1 << bucket_bits
     order = np.argsort(buckets, kind="stable")
     sizes = np.bincount(buckets, minlength=num_buckets)
     starts = np.cumsum(sizes) - sizes
@@ -129,10 +149,13 @@ def _place(
     for size in range(int(sizes.max()), 0, -1):
         waiting = np.flatnonzero(sizes == size)
         keys = order[starts[waiting, np.newaxis] + np.arange(size)]
+        # With so many in a bucket, another seed is the better chance.
+        if size > _MAX_KEYS_PER_BUCKET:
+            return None
         for trial in range(_MAX_TRIALS):
             if len(waiting) == 0:
                 break
-            pilot = np.uint64(trial * MULTIPLIERS[0] % 2**64)
+            pilot = trial * MULTIPLIERS[0] % _SIZE
             slots = _slots_of(hashes[keys], pilot, num_slots)
             fits = _fitting(slots, taken, claims)
             pilots[waiting[fits]] = pilot

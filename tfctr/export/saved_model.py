@@ -70,7 +70,9 @@ def saved_model(
         max_bytes: Bytes, such as `"4GB"`, of all rows and their keys. The rows that saw
             the most updates for their bytes are kept; ids without one read the default
             row. `assets.extra/tfctr.json` says by `coverage` what share of each table's
-            updates, of ids once a step, those have seen. `None` keeps all.
+            updates those have seen. Updates are counted, of an id once a step, and not
+            lookups: ids that requests ask for often and training saw seldom count as
+            seldom used. `None` keeps all.
 
     Returns:
         The directory.

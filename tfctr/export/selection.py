@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from keras_layers.storage.storage import KeyPairs
 
-# Of a key in the index; see `KeyIndex`.
-KEY_BYTES = 22
+# Of a key in the index, at most; see `KeyIndex`.
+KEY_BYTES = 24
 
 
 class Usage(NamedTuple):

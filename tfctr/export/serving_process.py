@@ -10,6 +10,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,23 +31,49 @@ ROW_CALLS = 100
 Arrays = dict[str, Any]
 
 
+Ask = Callable[[Arrays], Arrays]
+
+
 def main(export: str, requests: str, num_threads: int) -> None:
     """Prints the differences, and the times in milliseconds."""
     start = time.perf_counter()
     loaded = tf.saved_model.load(export)
     load_seconds = time.perf_counter() - start
     serve = loaded.signatures["serving_default"]
+
+    def ask(request: Arrays) -> Arrays:
+        tensors = {name: tf.constant(array) for name, array in request.items()}
+        return {name: output.numpy() for name, output in serve(**tensors).items()}
+
+    result = {
+        "load_seconds": load_seconds,
+        **compare(ask, requests, num_threads),
+        "foreign_modules": sorted(set(FOREIGN) & set(sys.modules)),
+    }
+    print(json.dumps(result))
+
+
+def compare(ask: Ask, requests: str, num_threads: int) -> dict[str, Any]:
+    """Asks for a batch, and for each row of it from several threads.
+
+    Args:
+        ask: Function that answers a request.
+        requests: Path of the requests.
+        num_threads: Integer. How many ask at the same time.
+
+    Returns:
+        What `tfctr.export.check` says of it.
+    """
     with np.load(requests) as file:
         inputs = _part(file, "inputs/")
         expected = _part(file, "outputs/")
     num_rows = len(next(iter(expected.values())))
-    found, _ = _ask(serve, inputs)
+    found, _ = _timed(ask, inputs)
     rows = [_row(inputs, row) for row in range(num_rows)]
-    answers = _ask_together(serve, rows, num_threads)
-    batch_times = [_ask(serve, inputs)[1] for _ in range(BATCH_CALLS)]
-    result = {
+    answers = _ask_together(ask, rows, num_threads)
+    batch_times = [_timed(ask, inputs)[1] for _ in range(BATCH_CALLS)]
+    return {
         "rows": num_rows,
-        "load_seconds": load_seconds,
         "max_difference": _difference(found, expected),
         "threads": num_threads,
         "requests": len(answers),
@@ -58,21 +85,17 @@ def main(export: str, requests: str, num_threads: int) -> None:
             "batch": _percentiles(batch_times),
             "row": _percentiles([taken for _, _, taken in answers]),
         },
-        "foreign_modules": sorted(set(FOREIGN) & set(sys.modules)),
     }
-    print(json.dumps(result))
 
 
 def _part(file: Any, prefix: str) -> Arrays:
     return {n[len(prefix) :]: file[n] for n in file.files if n.startswith(prefix)}
 
 
-def _ask(serve: Any, request: Arrays) -> tuple[Arrays, float]:
+def _timed(ask: Ask, request: Arrays) -> tuple[Arrays, float]:
     """Returns the answer, and the seconds it took."""
-    tensors = {name: tf.constant(array) for name, array in request.items()}
     start = time.perf_counter()
-    outputs = serve(**tensors)
-    answer = {name: output.numpy() for name, output in outputs.items()}
+    answer = ask(request)
     return answer, time.perf_counter() - start
 
 
@@ -91,20 +114,20 @@ def _row(inputs: Arrays, row: int) -> Arrays:
 
 
 def _ask_together(
-    serve: Any, rows: list[Arrays], num_threads: int
+    ask: Ask, rows: list[Arrays], num_threads: int
 ) -> list[tuple[int, Arrays, float]]:
     """Asks for single rows from several threads: row, answer and seconds of each."""
     answers: list[tuple[int, Arrays, float]] = []
     errors: list[Exception] = []
     ready = threading.Barrier(num_threads)
-    _ask(serve, rows[0])  # The first call of a shape is slower.
+    ask(rows[0])  # The first call of a shape is slower.
 
     def client(number: int) -> None:
         try:
             ready.wait()
             for call in range(ROW_CALLS):
                 row = (number * ROW_CALLS + call) % len(rows)
-                answers.append((row, *_ask(serve, rows[row])))
+                answers.append((row, *_timed(ask, rows[row])))
         except Exception as error:  # For the main thread.
             errors.append(error)
 

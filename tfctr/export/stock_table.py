@@ -7,12 +7,13 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfctr.export.key_index import MULTIPLIERS, ROW_BITS, KeyIndex
+from tfctr.export.key_index import MULTIPLIERS, ROW_BITS, KeyIndex, first_multiplier
 
 QUANTIZATIONS = ("float16", "int8")
 # Tables may be larger than the memory of a server's GPU.
 _DEVICE = "CPU:0"
-_DEFAULT_ROW, _ABSENT_ROW, _FIRST_ROW = 0, 1, 2
+# Of no key; those of keys follow.
+_DEFAULT_ROW, _ABSENT_ROW, FIRST_ROW = 0, 1, 2
 
 
 class StockTable(tf.Module):
@@ -45,11 +46,11 @@ class StockTable(tf.Module):
         path = re.sub("[^A-Za-z0-9_./-]", "_", name)
         # The same keys in any order make the same files.
         order = np.lexsort((keys[:, 1], keys[:, 0]))
-        index = KeyIndex.of(keys[order, 0], keys[order, 1], _FIRST_ROW)
-        all_rows = np.empty((len(rows) + _FIRST_ROW, dim), np.float32)
+        index = KeyIndex.of(keys[order, 0], keys[order, 1], FIRST_ROW)
+        all_rows = np.empty((len(rows) + FIRST_ROW, dim), np.float32)
         all_rows[_DEFAULT_ROW] = default_row
         all_rows[_ABSENT_ROW] = 0.0
-        all_rows[_FIRST_ROW:] = rows[order]
+        all_rows[FIRST_ROW:] = rows[order]
         weights, scales = quantized(all_rows, quantize, name)
 
         def constant(values: npt.NDArray[np.generic], part: str) -> tf.Variable:
@@ -65,7 +66,7 @@ class StockTable(tf.Module):
     @property
     def num_rows(self) -> int:
         """How many keys have a row."""
-        return int(self._rows.shape[0]) - _FIRST_ROW
+        return int(self._rows.shape[0]) - FIRST_ROW
 
     def read(self, ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
         """Returns rows, float32 `(n, dim)`; see `keras_layers.storage.Table.read`.
@@ -79,11 +80,10 @@ class StockTable(tf.Module):
 
     def _read(self, ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
         fixed = tf.get_static_value(features)
+        width = tf.size(features) if fixed is None else len(fixed)
         # Key (i, j) is of feature j.
-        repeats = tf.size(ids) // tf.maximum(tf.size(features), 1)
-        ids = tf.reshape(ids, [repeats, tf.size(features)])
-        features = tf.cast(features, tf.int64)
-        row = self._find(ids, features)
+        ids = tf.reshape(ids, [tf.size(ids) // tf.maximum(width, 1), width])
+        row = self._find(ids, features if fixed is None else fixed)
         if fixed is None or (fixed < 0).any():
             row = tf.where(features < 0, tf.constant(_ABSENT_ROW, tf.int64), row)
         row = tf.reshape(row, [-1])
@@ -93,31 +93,50 @@ class StockTable(tf.Module):
             rows = tf.cast(rows, tf.float32) * scales
         return tf.cast(rows, tf.float32)
 
-    def _find(self, ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
-        """Returns the rows of keys, int64 `(n / p, p)`; of unknown ones the default."""
-        a, b, c = (tf.constant(number, tf.uint64) for number in MULTIPLIERS)
-        half = tf.constant(32, tf.uint64)
+    def _find(
+        self, ids: tf.Tensor, features: tf.Tensor | npt.NDArray[np.int32]
+    ) -> tf.Tensor:
+        """Returns the rows of keys, int64 `(n / p, p)`; of unknown ones the default.
 
-        def upper(numbers: tf.Tensor) -> tf.Tensor:
-            return tf.bitwise.right_shift(numbers, half)
-
-        def reduce(hashes: tf.Tensor, size: int) -> tf.Tensor:
-            of_size = upper(hashes) * tf.constant(size, tf.uint64)
-            return tf.bitcast(upper(of_size), tf.int64)
-
-        # As `key_hashes`.
-        added = tf.bitcast(features + 1, tf.uint64) * a
-        added += tf.constant(self._seed, tf.uint64)
-        hashes = (tf.bitcast(ids, tf.uint64) + added) * b
-        hashes = tf.bitwise.bitwise_xor(hashes, upper(hashes)) * c
-        pilots = tf.gather(self._pilots, reduce(hashes, self._pilots.shape[0]))
-        places = tf.bitwise.bitwise_xor(hashes, pilots) * b
-        slots = tf.gather(self._slots, reduce(places, self._slots.shape[0]))
-        id_there, word = slots[..., 0], slots[..., 1]
+        Most of the time goes to memory that is not in a cache, and to starting ops:
+        what features add is computed here, if they are known.
+        """
+        num_pilots, num_slots = self._pilots.shape[0], self._slots.shape[0]
+        added, words = _of_features(features)
+        multiplier = _uint64(first_multiplier(self._seed))
+        hashes = (tf.bitcast(ids, tf.uint64) + added) * multiplier
+        buckets = _shifted(hashes, 65 - num_pilots.bit_length())
+        pilots = tf.gather(self._pilots, tf.bitcast(buckets, tf.int64))
+        mixed = tf.bitwise.bitwise_xor(hashes, pilots) * _uint64(MULTIPLIERS[2])
+        places = _shifted(_shifted(mixed, 32) * _uint64(num_slots), 32)
+        slots = tf.gather(self._slots, tf.bitcast(places, tf.int64))
+        # Twice as fast as slots[..., 0].
+        id_there, word = tf.unstack(slots, axis=-1)
         # Other bits than those of the row are left if the feature is another one.
-        row = tf.bitwise.bitwise_xor(word, (features + 1) * (1 << ROW_BITS))
+        row = tf.bitwise.bitwise_xor(word, words)
         is_found = (id_there == ids) & (row < 1 << ROW_BITS)
         return tf.where(is_found, row, tf.constant(_DEFAULT_ROW, tf.int64))
+
+
+def _of_features(
+    features: tf.Tensor | npt.NDArray[np.int32],
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns what features, of a tensor or known ones, add to ids and to words."""
+    if isinstance(features, np.ndarray):
+        numbers = features.astype(np.int64) + 1
+        added = numbers.view(np.uint64) * np.uint64(MULTIPLIERS[0])
+        return tf.constant(added), tf.constant(numbers << ROW_BITS)
+    numbers = tf.cast(features, tf.int64) + 1
+    added = tf.bitcast(numbers, tf.uint64) * _uint64(MULTIPLIERS[0])
+    return added, numbers * (1 << ROW_BITS)
+
+
+def _uint64(number: int) -> tf.Tensor:
+    return tf.constant(number, tf.uint64)
+
+
+def _shifted(numbers: tf.Tensor, bits: int) -> tf.Tensor:
+    return tf.bitwise.right_shift(numbers, _uint64(bits))
 
 
 def quantized(

@@ -133,12 +133,12 @@ def test_a_process_tells_what_it_has_imported(export, capsys):
 
 
 def test_an_error_in_a_thread_is_that_of_the_process(export, monkeypatch):
-    def fail(serve, request):
+    def fail(ask, request):
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("of a thread")
-        return ask(serve, request)
+        return timed(ask, request)
 
-    ask = serving_process._ask
-    monkeypatch.setattr(serving_process, "_ask", fail)
+    timed = serving_process._timed
+    monkeypatch.setattr(serving_process, "_timed", fail)
     with pytest.raises(RuntimeError, match="of a thread"):
         serving_process.main(str(export), str(export / CHECKED_ROWS), 2)

@@ -12,10 +12,10 @@ FIRST = 2
 def find(index, feature, id):
     """The row of a key by the formula of the class, in whole numbers; or `None`."""
     size = 2**64
-    h = (id + index.seed + (feature + 1) * A) * B % size
-    h = (h ^ h >> 32) * C % size
-    pilot = int(index.pilots[(h >> 32) * len(index.pilots) >> 32])
-    place = (h ^ pilot) * B % size >> 32
+    h = (id + (feature + 1) * A) * (2 * index.seed + 1) * B % size
+    bits = len(index.pilots).bit_length() - 1
+    pilot = int(index.pilots[h >> 64 - bits])
+    place = (h ^ pilot) * C % size >> 32
     id_there, word = index.slots[place * len(index.slots) >> 32].tolist()
     found = id_there == id and word >> ROW_BITS == feature + 1
     return word % 2**ROW_BITS if found else None
@@ -34,8 +34,20 @@ def random_ids(count):
         random_ids(3000),
         np.array([0, -1, 2**63 - 1, -(2**63)]),
         np.array([7]),
+        np.arange(256) << 56,
+        (np.arange(64) << 58)[:, np.newaxis].repeat(64, 1).ravel()
+        + np.tile(np.arange(64), 64),
     ],
-    ids=["small", "high bits", "negative", "random", "extremes", "one"],
+    ids=[
+        "small",
+        "high bits",
+        "negative",
+        "random",
+        "extremes",
+        "one",
+        "highest bits",
+        "both ends",
+    ],
 )
 def test_every_key_is_found_and_no_other(ids):
     features = np.arange(len(ids)) % 3
@@ -63,7 +75,7 @@ def test_without_keys_nothing_is_found():
 
 def test_it_takes_little_memory():
     index = KeyIndex.of(np.zeros(10_000, np.int64), random_ids(10_000), FIRST)
-    assert index.pilots.nbytes + index.slots.nbytes < 23 * 10_000
+    assert index.pilots.nbytes + index.slots.nbytes < 24 * 10_000
 
 
 def test_equal_keys_are_refused():

@@ -6,6 +6,9 @@ import pytest
 import tensorflow as tf
 
 from keras_layers import DynamicEmbedding, TableConfig
+from tfctr import distributed
+from tfctr.callbacks import Checkpoint
+from tfctr.checkpoint import restore_weights
 from tfctr.distributed import ShardedStorage, engine
 from tfctr.export import saved_model
 
@@ -44,6 +47,39 @@ def export(directory):
         "errors": errors,
         "predictions": model(BATCH, training=False).numpy().tolist(),
     }
+
+
+def train(directory):
+    """Two steps on each rank's share of a batch, and their checkpoint."""
+    model = make_model()
+    optimizer = distributed.DistributedOptimizer(keras.optimizers.SGD(0.01))
+    model.compile(optimizer, "mse", jit_compile=False)
+    examples = tf.data.Dataset.from_tensor_slices((BATCH[:28], np.ones((28, 1))))
+    share = examples.shard(distributed.size(), distributed.rank())
+    checkpoint = Checkpoint(directory)
+    data, _ = checkpoint.resume(model, share.batch(14 // distributed.size()))
+    callbacks = [distributed.BroadcastCallback(), checkpoint]
+    model.fit(data, callbacks=callbacks, shuffle=False, verbose=0)
+    return model(BATCH, training=False).numpy().tolist()
+
+
+@pytest.mark.multiprocess
+def test_a_checkpoint_of_two_ranks_exports_as_that_of_one(run_ranks, tmp_path):
+    trained = {
+        "two": run_ranks(2, __file__, "train", str(tmp_path / "two"))[0],
+        "one": train(str(tmp_path / "one")),
+    }
+    before = make_model()(BATCH, training=False)
+    for name, expected in trained.items():
+        model = make_model()
+        restore_weights(model, tmp_path / name)
+        path = saved_model(model, tmp_path / f"export-{name}" / "1")
+        served = tf.saved_model.load(str(path)).signatures["serving_default"]
+        found = served(ids=tf.constant(BATCH))["y"]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        # Sums of two ranks are added in another order.
+        np.testing.assert_allclose(found, trained["one"], atol=1e-4)
+        assert np.abs(found - before).max() > 0.05
 
 
 @pytest.mark.multiprocess

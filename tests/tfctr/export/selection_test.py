@@ -56,8 +56,8 @@ def test_an_export_keeps_what_was_trained_most(tmp_path):
     for step in range(6):  # Id i is in 6 - i steps.
         batch = np.arange(6 - step)[:, np.newaxis]
         model.train_on_batch(batch, np.ones((6 - step, 1, 2)))
-    # Of a row, 8 bytes of weights and 22 of the key.
-    path = saved_model(model, tmp_path / "1", max_bytes=95)
+    # Of a row, 8 bytes of weights and 24 of the key.
+    path = saved_model(model, tmp_path / "1", max_bytes=100)
     served = tf.saved_model.load(str(path)).signatures["serving_default"]
     asked = np.arange(6)[:, np.newaxis]
     [found] = served(ids=tf.constant(asked)).values()

@@ -113,3 +113,29 @@ def test_weights_beyond_float16_are_refused(rows):
     message = "up to 65504. Received: table 'a table' with a weight of 70000. Export"
     with pytest.raises(ValueError, match=re.escape(message)):
         make(rows, quantize="float16")
+
+
+def save_large(path, count, row):
+    """Saves a table of equal rows, in files of a gigabyte."""
+    keys = np.stack([np.zeros(count, np.int64), np.arange(count) << 20], axis=1)
+    # One row in memory, until the table has them all.
+    rows = np.broadcast_to(row, (count, len(row)))
+    module = tf.Module()
+    module.table = table = StockTable("large", keys, rows, [7.0] * len(row))
+    specs = [tf.TensorSpec([None], tf.int64, "ids")]
+    read = tf.function(lambda ids: {"rows": table.read(ids, tf.constant([0]))}, specs)
+    policy = tf.train.experimental.MaxShardSizePolicy(max_shard_size=10**9)
+    options = tf.saved_model.SaveOptions(experimental_sharding_callback=policy)
+    tf.saved_model.save(module, str(path), read, options)
+
+
+@pytest.mark.soak
+def test_a_table_beyond_two_gigabytes_is_saved_and_read(tmp_path):
+    count, row = 2_200_000, np.arange(250, dtype=np.float32)
+    save_large(tmp_path, count, row)
+    sizes = [path.stat().st_size for path in (tmp_path / "variables").iterdir()]
+    assert sum(sizes) > 2**31 and max(sizes) < 1.01e9
+    loaded = tf.saved_model.load(str(tmp_path))
+    asked = np.array([0, 12345, count - 1, count], np.int64) << 20
+    found = loaded.signatures["serving_default"](ids=tf.constant(asked))["rows"]
+    np.testing.assert_array_equal(found, [row, row, row, [7.0] * 250])
