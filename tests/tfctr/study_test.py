@@ -106,6 +106,13 @@ def test_an_interrupted_study_goes_on_where_it_was(tmp_path, trained):
     assert not list(tmp_path.glob("partial.*"))
 
 
+def test_rules_that_come_to_the_same_are_trained_once(tmp_path, trained):
+    rows = large_batch(CONFIG, [64], output=tmp_path / "study.csv")
+    assert [row["rule"] for row in rows] == ["none", "sqrt", "linear", "cowclip"]
+    assert [row["auc"] for row in rows] == pytest.approx([0.71, 0.71, 0.71, 0.72])
+    assert len(trained) == 2
+
+
 def test_rows_of_another_config_are_not_mixed_in(tmp_path, trained):
     path = tmp_path / "study.csv"
     large_batch(CONFIG, [64], ["none"], output=path)

@@ -29,6 +29,7 @@ def large_batch(
     The hyperparameters of `config` are for its own `run.batch_size`. The rules
     `"none"`, `"sqrt"` and `"linear"` train without clipping and without warm-up, as
     the paper's baselines do; `"cowclip"` with those of the config. All else is equal.
+    Runs that come to the same, as the former three at that batch size, are one.
 
     Args:
         config: `TrainConfig`. Its `tables.clip_ratio` must not be 0.
@@ -60,13 +61,17 @@ def large_batch(
     # All of them at once: a mistake in the last is found before the first is trained.
     configs = {cell: scale_config(config, cell) for cell in cells}
     rows = open_results(path, config)
-    done = {cell_of(row) for row in rows}
     for number, cell in enumerate(cells, start=1):
         what = f"[{number}/{len(cells)}] {cell.network}, {cell.batch_size}, {cell.rule}"
-        if cell in done:
+        equal = [
+            row for row in rows if scale_config(config, cell_of(row)) == configs[cell]
+        ]
+        if cell in map(cell_of, equal):
             tell(f"{what}: done before")
             continue
-        row = {**dataclasses.asdict(cell), **training_run.train_apart(configs[cell])}
+        # At the batch size of the config itself, rules that do not clip are one.
+        run = equal[0] if equal else training_run.train_apart(configs[cell])
+        row = {**run, **dataclasses.asdict(cell)}
         rows.append(row)
         write_text(path, to_csv(rows))
         tell(
