@@ -22,14 +22,16 @@ PARTS = {
     "distributed": (),
     # What an input is: data delivers it, models take it.
     "feature": (),
-    "data": ("feature",),
+    # Of which columns of a file it is made.
+    "declaration": ("feature",),
+    "data": ("declaration", "feature"),
     "models": ("feature",),
     "checkpoint": ("distributed",),
     # The rows of sharded tables come together on one rank.
     "export": ("checkpoint", "distributed"),
     "optimizers": ("distributed",),
     "callbacks": ("optimizers", "checkpoint", "metrics", "distributed"),
-    "config": (),
+    "config": ("declaration",),
     "migration": (),
     # The one module that knows them all.
     "training": (
@@ -62,9 +64,11 @@ PARTS = {
         "bench",
         "checkpoint",
         "config",
+        "data",
         "distributed",  # Of several ranks, one prints.
         "export",
         "exporting",
+        "metrics",
         "migration",
         "study",
         "topology",

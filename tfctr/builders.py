@@ -10,7 +10,15 @@ from keras_layers import Storage, TieredStorage
 from keras_layers.storage.byte_size import parse_bytes
 from tfctr import distributed
 from tfctr.config import TablesConfig, TrainConfig
-from tfctr.data import ClickLog, MovieLens, SyntheticClickLog
+from tfctr.data import (
+    Avazu,
+    ClickLog,
+    Criteo,
+    MovieLens,
+    ParquetLog,
+    SyntheticClickLog,
+    TFRecordLog,
+)
 from tfctr.models import (
     DCN,
     DLRM,
@@ -51,6 +59,14 @@ _NETWORKS: dict[str, tuple[Callable[..., keras.Model], tuple[str, ...]]] = {
 def open_log(config: TrainConfig) -> ClickLog:
     """Returns the click log that the config names."""
     data = config.data
+    if data.kind in ("criteo", "avazu", "parquet", "tfrecord"):
+        return _open_files(config)
+    if config.features:
+        raise ValueError(
+            "[[features]] declare columns of files, for data.kind 'criteo', 'avazu', "
+            f"'parquet' and 'tfrecord'. Received: data.kind={data.kind!r}, which has "
+            "features of its own. Leave them out."
+        )
     if data.kind == "movielens":
         if not data.path:
             raise ValueError(
@@ -67,9 +83,31 @@ def open_log(config: TrainConfig) -> ClickLog:
             seed=data.seed,
         )
     raise ValueError(
-        "'data.kind' must be one of 'movielens', 'synthetic'. "
-        f"Received: data.kind={data.kind!r}."
+        "'data.kind' must be one of 'criteo', 'avazu', 'parquet', 'tfrecord', "
+        f"'movielens', 'synthetic'. Received: data.kind={data.kind!r}."
     )
+
+
+def _open_files(config: TrainConfig) -> ClickLog:
+    data = config.data
+    if not data.path:
+        raise ValueError(
+            "'data.path' must name a file, or a directory of files. "
+            "Received: data.path=''. Say --set data.path=path/to/files."
+        )
+    test = data.test_path or data.test_share
+    rest = (test, data.on_bad_line, data.shuffle_rows)
+    if data.kind in ("criteo", "avazu"):
+        features = config.features or None
+        return (Criteo if data.kind == "criteo" else Avazu)(data.path, features, *rest)
+    if not config.features:
+        raise ValueError(
+            f"A log of data.kind={data.kind!r} must be told its features. Received: "
+            "none. Add an entry for each to the file: [[features]], and below it name, "
+            "kind and column."
+        )
+    log = ParquetLog if data.kind == "parquet" else TFRecordLog
+    return log(data.path, config.features, data.label, *rest)
 
 
 def build_model(config: TrainConfig, log: ClickLog) -> keras.Model:

@@ -10,6 +10,8 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+from tfctr.declaration import FeatureDeclaration
+
 T = TypeVar("T")
 
 
@@ -28,8 +30,15 @@ class DataConfig:
     """Where the examples come from.
 
     Args:
-        kind: String. `"movielens"` or `"synthetic"`.
-        path: String. Directory of the MovieLens files.
+        kind: String. `"criteo"`, `"avazu"`, `"parquet"`, `"tfrecord"`, `"movielens"` or
+            `"synthetic"`.
+        path: String. Of the files: a file, or a directory of such files; of MovieLens
+            the directory.
+        test_path: String. Of the files that make the test split; empty: the last part
+            of the examples makes it.
+        test_share: Float. How large that last part is.
+        label: String. Column of the labels in Parquet and TFRecord files.
+        shuffle_rows: Integer. Examples that are shuffled together; see `Criteo`.
         on_bad_line: String. `"raise"` or `"skip"`.
         num_examples: Integer. Of the synthetic log.
         fields: Integer. Id columns of the synthetic log.
@@ -40,6 +49,10 @@ class DataConfig:
 
     kind: str = "synthetic"
     path: str = ""
+    test_path: str = ""
+    test_share: float = 0.1
+    label: str = "label"
+    shuffle_rows: int = 262_144
     on_bad_line: str = "raise"
     num_examples: int = 1_000_000
     fields: int = 8
@@ -176,6 +189,9 @@ class TrainConfig:
         model: `ModelConfig`.
         tables: `TablesConfig`.
         run: `RunConfig`.
+        features: List of `FeatureDeclaration`, the entries `[[features]]`: which
+            columns of the files the model sees, and as what. Criteo and Avazu have
+            their usual ones if there are none.
 
     Example:
 
@@ -187,6 +203,7 @@ class TrainConfig:
     model: ModelConfig = ModelConfig()
     tables: TablesConfig = TablesConfig()
     run: RunConfig = RunConfig()
+    features: tuple[FeatureDeclaration, ...] = ()
 
     @classmethod
     def load(cls, path: str, overrides: Iterable[str] = ()) -> "TrainConfig":
@@ -271,10 +288,15 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
             )
         return _build(typing.cast(type, hint), value, f"{name}.")
     if isinstance(hint, types.GenericAlias):
-        is_list = isinstance(value, list | tuple)
-        is_good = is_list and all(type(item) is int for item in value)
-        _require(is_good, name, "a list of integers", value)
-        return tuple(value)
+        kind = typing.get_args(hint)[0]
+        expected = "a list of integers" if kind is int else "a list"
+        is_good = isinstance(value, list | tuple)
+        if is_good and kind is int:
+            is_good = all(type(item) is int for item in value)
+        _require(is_good, name, expected, value)
+        return tuple(
+            _convert(item, kind, f"{name}[{index}]") for index, item in enumerate(value)
+        )
     if hint is float:
         _require(type(value) in (int, float), name, "a number", value)
         return float(value)

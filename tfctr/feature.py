@@ -3,6 +3,7 @@
 import dataclasses
 
 DTYPES = ("int64", "string", "float32")
+COMBINERS = ("mean", "sum", "sqrtn")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +21,10 @@ class Feature:
         width: Integer. Number of columns, each a feature of its own, delivered as
             one tensor of shape `(batch, width)`. `None` means a single column,
             delivered as a tensor of shape `(batch,)`.
+        combiner: String. How a model makes one vector of a bag: "mean", "sum" or
+            "sqrtn".
+        table: String. Features that name one share the vectors of equal ids. `None`
+            keeps the ids of this feature apart from all others.
 
     Raises:
         ValueError: If an argument is out of its range, or a bag is dense or wide.
@@ -36,6 +41,8 @@ class Feature:
     dtype: str
     is_bag: bool = False
     width: int | None = None
+    combiner: str = "mean"
+    table: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -60,6 +67,18 @@ class Feature:
                 "is_bag=True expects dtype 'int64' or 'string' and width=None. "
                 f"Received: dtype={self.dtype!r}, width={self.width}. "
                 "Describe each bag by a feature of its own."
+            )
+        if self.combiner not in COMBINERS:
+            raise ValueError(
+                f"`combiner` of feature '{self.name}' must be one of "
+                f"{', '.join(map(repr, COMBINERS))}. Received: "
+                f"combiner={self.combiner!r}. It pools the ids of a bag."
+            )
+        if self.table is not None and (self.is_dense or self.width is not None):
+            raise ValueError(
+                f"`table` is for ids of one column, and feature '{self.name}' has "
+                f"others. Received: table={self.table!r}, dtype={self.dtype!r}, "
+                f"width={self.width}. Describe each column by a feature of its own."
             )
 
     @property

@@ -1,5 +1,6 @@
 """The embedding store and its TensorFlow ops. Knows neither Keras nor Horovod."""
 
+from tfctr_ops.delimited_text import ParsedText, parse_delimited
 from tfctr_ops.distinct_keys import (
     BatchKeys,
     distinct_keys,
@@ -26,6 +27,7 @@ __all__ = [
     "EmbeddingStore",
     "KeyRoutes",
     "MemoryBudget",
+    "ParsedText",
     "RowInitializer",
     "Rows",
     "SentKeys",
@@ -38,6 +40,7 @@ __all__ = [
     "find_damage",
     "gather_weights",
     "inspect_store",
+    "parse_delimited",
     "read_info",
     "read_key_messages",
     "route_keys",

@@ -121,7 +121,7 @@ def test_what_is_no_toml_is_named_with_its_place(write, content, reason):
 
 
 def test_unknown_sections_are_refused():
-    known = "Known here: data, model, tables, run."
+    known = "Known here: data, model, tables, run, features."
     assert_refused(f"has no 'net'. {known}", {"net": {"dim": 3}})
     assert_refused(f"has no 'net'. {known}", {}, "net.dim=3")
     assert_refused(f"has no 'modle'. {known} Did you mean 'model'?", {"modle": {}})

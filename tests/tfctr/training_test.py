@@ -395,7 +395,9 @@ def test_a_budget_without_eviction_stops_the_training(tmp_path):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("data.kind=csv", "one of 'movielens', 'synthetic'. Received: data.kind='csv'"),
+        ("data.kind=csv", "'movielens', 'synthetic'. Received: data.kind='csv'"),
+        ("data.kind=criteo", "Received: data.path=''. Say --set data.path=path/to"),
+        ("data.kind=parquet", "Received: data.path=''. Say --set data.path=path/to"),
         ("data.kind=movielens", "Received: data.path=''. Say --set data.path=path/to"),
         ("data.num_examples=5", "Received: num_examples=5."),
         (

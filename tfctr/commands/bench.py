@@ -17,6 +17,7 @@ BENCHES = (
     "horovod",
     "topology",
     "serve",
+    "read",
 )
 # Those that write gigabytes to a disk.
 DISK_BENCHES = ("serve", "snapshot", "ssd")

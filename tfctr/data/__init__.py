@@ -2,24 +2,39 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tfctr.data.avazu import Avazu
 from tfctr.data.bad_lines import BadLine
 from tfctr.data.click_log import ClickLog
+from tfctr.data.conversion import convert, synthesize
+from tfctr.data.criteo import Criteo
 from tfctr.data.movielens import MovieLens
+from tfctr.data.parquet import ParquetLog
 from tfctr.data.position import Position
+from tfctr.data.synthesis import SyntheticStream
 from tfctr.data.synthetic import SyntheticClickLog
+from tfctr.data.tf_record import TFRecordLog
+from tfctr.declaration import FeatureDeclaration
 from tfctr.feature import Feature
 
 if TYPE_CHECKING:
     from tfctr.data.lookahead_stage import lookahead
 
 __all__ = [
+    "Avazu",
     "BadLine",
     "ClickLog",
+    "Criteo",
     "Feature",
+    "FeatureDeclaration",
     "MovieLens",
+    "ParquetLog",
     "Position",
     "SyntheticClickLog",
+    "SyntheticStream",
+    "TFRecordLog",
+    "convert",
     "lookahead",
+    "synthesize",
 ]
 
 

@@ -18,6 +18,7 @@ class BadLine:
         number: Integer. Number of the line, from 1.
         content: String. The line, shortened if it is long.
         expected: String. What the line should have held.
+        unit: String. What is counted: "line", or "row" or "record" of binary files.
 
     Example:
 
@@ -30,10 +31,11 @@ class BadLine:
     number: int
     content: str
     expected: str
+    unit: str = "line"
 
     def __str__(self) -> str:
         return (
-            f"{self.path}, line {self.number}, must hold {self.expected}. "
+            f"{self.path}, {self.unit} {self.number}, must hold {self.expected}. "
             f"Received: {self.content!r}."
         )
 
@@ -59,7 +61,14 @@ class BadLines:
         self.count = 0
         self.first: BadLine | None = None
 
-    def add(self, path: pathlib.Path, number: int, content: str, expected: str) -> None:
+    def add(
+        self,
+        path: pathlib.Path,
+        number: int,
+        content: str,
+        expected: str,
+        unit: str = "line",
+    ) -> None:
         """Takes note of a bad line.
 
         Raises:
@@ -67,18 +76,28 @@ class BadLines:
         """
         if len(content) > _SHOWN_CHARACTERS:
             content = content[:_SHOWN_CHARACTERS] + "..."
-        bad_line = BadLine(path, number, content, expected)
+        bad_line = BadLine(path, number, content, expected, unit)
         if self.mode == "raise":
             raise ValueError(
-                f"{bad_line} Correct the line, or leave such lines out with "
+                f"{bad_line} Correct the {unit}, or leave such {unit}s out with "
                 "on_bad_line='skip'."
             )
         self.count += 1
         self.first = self.first or bad_line
 
+    def add_truncated(
+        self, path: pathlib.Path, number: int, line: bytes, reason: str
+    ) -> None:
+        """Takes note of a gzip file that ends too early, amid `line`."""
+        content = line.decode("utf-8", "backslashreplace")
+        self.add(path, number, content, f"the rest of a whole gzip file ({reason})")
+
     def report(self) -> None:
         """Logs, once, how many lines were left out and which was the first."""
         if self.first is not None:
             logging.getLogger("tfctr").warning(
-                "Left out %d bad lines. The first: %s", self.count, self.first
+                "Left out %d bad %ss. The first: %s",
+                self.count,
+                self.first.unit,
+                self.first,
             )

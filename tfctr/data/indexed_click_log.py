@@ -40,8 +40,8 @@ class IndexedClickLog(ClickLog):
         import tensorflow as tf
 
         steps = self.steps_per_epoch(split, batch_size, drop_remainder)
-        _check_seed(seed)
-        _check_position(position, epochs, steps)
+        check_seed(seed)
+        check_position(position, epochs, steps)
         num_examples = self.num_examples(split)
         # A model may ask for the batch size: tell it wherever all batches are equal.
         is_static = drop_remainder or num_examples % batch_size == 0
@@ -73,7 +73,7 @@ class IndexedClickLog(ClickLog):
         )
 
 
-def _check_seed(seed: int | None) -> None:
+def check_seed(seed: int | None) -> None:
     if seed is not None and not (isinstance(seed, int) and 0 <= seed < 2**63):
         raise ValueError(
             "`seed` must be an integer from 0 to 2**63 - 1, or None. "
@@ -81,7 +81,7 @@ def _check_seed(seed: int | None) -> None:
         )
 
 
-def _check_position(position: Position, epochs: int, steps: int) -> None:
+def check_position(position: Position, epochs: int, steps: int) -> None:
     if not isinstance(epochs, int) or epochs < 1:
         raise ValueError(
             "`epochs` must be a positive integer, the epochs of the whole run. "

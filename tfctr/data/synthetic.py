@@ -175,11 +175,12 @@ class SyntheticClickLog(IndexedClickLog):
         return gather
 
 
-def bounded_zipf(chance: Float64s, num_ranks: int) -> Int64s:
+def bounded_zipf(chance: Float64s, num_ranks: int | Int64s) -> Int64s:
     """Maps chance in [0, 1) to ranks from 0 to `num_ranks - 1`, rank 0 most frequent.
 
     The inverse of the distribution function of the continuous power law
     `x ** -1.05` on [1, num_ranks + 1), rounded down: no table, however many ranks.
+    Several numbers of ranks are those of the last axis of `chance`.
     """
     power = 1 - ZIPF_EXPONENT
     tail = (num_ranks + 1.0) ** power - 1

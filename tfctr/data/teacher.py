@@ -48,24 +48,35 @@ class Teacher:
         self._pairs_scale *= scale
         self._bias = _bias_for_click_rate(logits * scale)
 
-    def probabilities(self, ranks: Int64s, dense: Float32s) -> Float64s:
-        """Returns the click probability of each example, shape `(n,)`."""
-        linear, pairs = self._parts(ranks, dense)
+    def probabilities(
+        self, ranks: Int64s, dense: Float32s, ids: Int64s | None = None
+    ) -> Float64s:
+        """Returns the click probability of each example, shape `(n,)`.
+
+        Args:
+            ranks: int64 `(n, fields)`. How frequent the ids are.
+            dense: float32 `(n, num_dense)`.
+            ids: int64 `(n, fields)`. What the weights are of; `None` means `ranks`.
+        """
+        linear, pairs = self._parts(ranks, dense, ids)
         return _sigmoid(
             self._bias + self._linear_scale * linear + self._pairs_scale * pairs
         )
 
-    def _parts(self, ranks: Int64s, dense: Float32s) -> tuple[Float64s, Float64s]:
+    def _parts(
+        self, ranks: Int64s, dense: Float32s, ids: Int64s | None = None
+    ) -> tuple[Float64s, Float64s]:
         """Returns the linear and the pairwise part of the logits, unscaled."""
+        ids = ranks if ids is None else ids
         fields = np.arange(ranks.shape[1])
         shrink = 1 / (1 + ranks / HALF_RANK)  # (n, fields)
-        weights = _weights("linear", self.seed, fields, ranks) * shrink
+        weights = _weights("linear", self.seed, fields, ids) * shrink
         vectors = _weights(
             "vector",
             self.seed,
             fields[:, None],
             np.arange(self.dim),
-            ranks[:, :, None],
+            ids[:, :, None],
         )
         vectors *= shrink[:, :, None]  # (n, fields, dim)
         dense_weights = _weights("dense weight", self.seed, np.arange(dense.shape[1]))

@@ -35,7 +35,7 @@ class FeatureVectors(abc.ABC):
         """Returns a layer from a dict of ids to a dict of vectors.
 
         A feature `(batch,)` or a bag `(batch, None)` becomes `(batch, dim)`, bags by
-        their mean; a feature `(batch, width)` becomes `(batch, width, dim)`.
+        their combiner; a feature `(batch, width)` becomes `(batch, width, dim)`.
 
         Args:
             name: String. Name of the layer and its table.
@@ -98,7 +98,8 @@ class DynamicTables(FeatureVectors):
             {
                 feature.name: FeatureConfig(
                     table,
-                    combiner="mean" if feature.is_bag else None,
+                    combiner=feature.combiner if feature.is_bag else None,
+                    namespace=feature.table,
                     per_column=feature.width is not None,
                 )
                 for feature in features
@@ -161,6 +162,13 @@ class StaticTables(FeatureVectors):
         is_linear: bool = False,
     ) -> StaticEmbedding:
         names = [feature.name for feature in features]
+        for feature in features:
+            if feature.table is not None or feature.combiner != "mean":
+                raise ValueError(
+                    "Static tables pool bags by their mean and share no vectors. "
+                    f"Received: feature '{feature.name}' with table={feature.table!r} "
+                    f"and combiner={feature.combiner!r}. Use dynamic tables."
+                )
         if not set(names) <= set(self.vocabularies):
             raise ValueError(
                 f"StaticTables needs a vocabulary for each of the features {names}. "

@@ -1,6 +1,17 @@
-"""A small MovieLens directory, written by hand."""
+"""A small MovieLens directory, written by hand, and small files of other formats."""
+
+import importlib.util
+import pathlib
+import sys
 
 import pytest
+
+from tfctr.data import text_blocks, tf_record
+
+PATH = pathlib.Path(__file__).with_name("log_files.py")
+SPEC = importlib.util.spec_from_file_location("log_files", PATH)
+log_files = sys.modules["log_files"] = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(log_files)
 
 # Users 1 to 30; movies 10, 20, ..., 120; every user rates every movie: 360 ratings.
 USERS, MOVIES = range(1, 31), range(10, 121, 10)
@@ -23,3 +34,25 @@ def movielens_path(tmp_path):
     (path / "users.dat").write_text("".join(users))
     (path / "movies.dat").write_text("".join(movies))
     return path
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Makes blocks of some dozen examples, so that small files have several."""
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 8_000)
+    monkeypatch.setattr(text_blocks, "_READ_BYTES", 2_000)
+    monkeypatch.setattr(tf_record, "_BLOCK_RECORDS", 50)
+
+
+@pytest.fixture
+def open_small_log(tmp_path, small_blocks):
+    """Opens a log of 400 examples: "criteo", "avazu", "parquet" or "tfrecord"."""
+
+    def open_log(kind):
+        if kind == "parquet":
+            pytest.importorskip("pyarrow")
+        directory = tmp_path / "files"
+        directory.mkdir()
+        return log_files.open_small(kind, directory)
+
+    return open_log

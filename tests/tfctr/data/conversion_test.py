@@ -1,0 +1,182 @@
+"""`tfctr data`: what it writes is read again by others, and trains a model."""
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfctr import cli
+from tfctr.data import Avazu, Criteo, SyntheticStream, conversion
+from tfctr.metrics import auc
+
+pa = pytest.importorskip("pyarrow")
+log_files = sys.modules["log_files"]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+def run(*arguments):
+    assert cli.main([str(argument) for argument in arguments]) == 0
+
+
+def expected_columns(lines):
+    names = [
+        "label",
+        *(f"I{n}" for n in range(1, 14)),
+        *(f"C{n}" for n in range(1, 27)),
+    ]
+    fields = zip(*(line.split("\t") for line in lines), strict=True)
+    return {
+        name: [None if x == "" else int(x, 16 if name[0] == "C" else 10) for x in some]
+        for name, some in zip(names, fields, strict=True)
+    }
+
+
+def test_criteo_becomes_parquet(tmp_path, small_blocks, capsys):
+    lines = log_files.criteo_lines(120)
+    log_files.write_lines(tmp_path / "day_0.gz", [*lines[:9], "bad", *lines[9:]])
+    convert = ["data", "convert", tmp_path / "day_0.gz"]
+    formats = ["--from", "criteo", "--to", "parquet"]
+    run(*convert, tmp_path / "out", *formats, "--on-bad-line", "skip")
+    assert "120 examples in 1 files; 1 bad lines left out." in capsys.readouterr().out
+    from pyarrow import parquet
+
+    table = parquet.read_table(tmp_path / "out")
+    assert table.to_pydict() == expected_columns(lines)
+    bad = cli.main([str(word) for word in [*convert, tmp_path / "no", *formats]])
+    assert bad == 2
+    assert "day_0.gz, line 10, must hold 40 fields" in capsys.readouterr().err
+
+
+def test_parquet_becomes_records(tmp_path):
+    some = [log_files.WHOLE, *log_files.rows(60)]
+    log_files.write_parquet(tmp_path / "a", some)
+    run(
+        *("data", "convert", tmp_path / "a", tmp_path / "out"),
+        *("--from", "parquet", "--to", "tfrecord"),
+    )
+    (path,) = (tmp_path / "out").iterdir()
+    for record, row in zip(tf.data.TFRecordDataset(str(path)), some, strict=True):
+        example = tf.train.Example.FromString(record.numpy())
+        expected = tf.train.Example.FromString(log_files.example_bytes(row))
+        assert example == expected
+
+
+def test_a_target_that_holds_something_is_refused(tmp_path):
+    log_files.write_lines(tmp_path / "a", log_files.criteo_lines(3))
+    with pytest.raises(ValueError, match="new directory, or an empty one. Received"):
+        conversion.convert(tmp_path / "a", tmp_path, "criteo", "parquet")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("csv", "parquet", "`source_format` must be one of 'criteo', 'avazu', 'parq"),
+        ("criteo", "csv", "`target_format` must be one of 'parquet', 'tfrecord'. Rec"),
+    ],
+)
+def test_unknown_formats_are_refused(tmp_path, source, target, message):
+    with pytest.raises(ValueError, match=message):
+        conversion.convert(tmp_path, tmp_path, source, target)
+
+
+@pytest.mark.parametrize(
+    ("shape", "reader", "examples"), [("criteo", Criteo, 400), ("avazu", Avazu, 300)]
+)
+def test_a_drawn_log_is_read_as_it_was_drawn(tmp_path, shape, reader, examples):
+    stream = SyntheticStream(examples, shape, max_ids=50, drift=3.0)
+    labels, probabilities = conversion.synthesize(stream, tmp_path / "a", "tsv")
+    (clicks,) = stream.chunks(examples)
+    log = reader(tmp_path / "a", test=0)
+    ((inputs, found),) = log.batches("train", examples)
+    np.testing.assert_array_equal(found, clicks.labels)
+    np.testing.assert_array_equal(inputs["categories"], clicks.ids)
+    if shape == "criteo":
+        logs = np.log1p(np.maximum(clicks.numbers, 0))
+        np.testing.assert_allclose(inputs["numbers"], logs, rtol=1e-6)
+    last = examples // 10
+    np.testing.assert_array_equal(labels, clicks.labels[-last:])
+    np.testing.assert_array_equal(probabilities, clicks.probabilities[-last:])
+
+
+def test_chunks_of_any_size_are_one_log():
+    stream = SyntheticStream(500, max_ids=40, seed=3)
+    (whole,) = stream.chunks(500)
+    parts = list(stream.chunks(170))
+    for name in ("ids", "numbers", "labels", "probabilities"):
+        joined = np.concatenate([getattr(part, name) for part in parts])
+        np.testing.assert_array_equal(joined, getattr(whole, name))
+
+
+def test_ids_drift_and_follow_a_power_law():
+    (drifting,) = SyntheticStream(20_000, max_ids=30, drift=2.0).chunks(20_000)
+    (steady,) = SyntheticStream(20_000, max_ids=30, drift=0.0).chunks(20_000)
+    field = drifting.ids[:, 0]
+    first, last = set(field[:2_000].tolist()), set(field[-2_000:].tolist())
+    assert not first & last  # After two turns all are others.
+    middle = set(field[5_000:7_000].tolist())
+    assert first & middle and middle - first
+    assert len(set(steady.ids[:, 0].tolist())) == 30
+    counts = np.sort(np.unique(steady.ids[:, 0], return_counts=True)[1])[::-1]
+    # Of a bounded Zipf law: the first id is more frequent than the tenth by far.
+    assert counts[0] > 5 * counts[9] > 5 * counts[-1]
+
+
+def test_the_teacher_ranks_well():
+    (clicks,) = SyntheticStream(20_000, max_ids=1_000).chunks(20_000)
+    assert 0.8 < auc(clicks.labels, clicks.probabilities) < 0.95
+    assert 0.15 < clicks.labels.mean() < 0.4
+    # The labels are drawn from the probabilities: they add up alike.
+    spread = np.sqrt((clicks.probabilities * (1 - clicks.probabilities)).sum())
+    difference = clicks.labels.sum() - clicks.probabilities.sum()
+    assert abs(difference) < 5 * spread
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"shape": "x"}, "one of 'criteo', 'avazu'. Received: shape='x'."),
+        ({"num_examples": 0}, "must be 1 or more. Received: num_examples=0."),
+        ({"max_ids": 1}, "must be 2 or more. Received: max_ids=1."),
+        ({"drift": -0.5}, "must be 0 or more. Received: drift=-0.5."),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        SyntheticStream(**{"num_examples": 10, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("example", "like", "to"),
+    [
+        ("criteo", "criteo", "tsv"),
+        pytest.param("avazu", "avazu", "tsv", marks=pytest.mark.soak),
+        ("parquet", "criteo", "parquet"),
+        pytest.param("parquet", "criteo", "tfrecord", marks=pytest.mark.soak),
+    ],
+)
+def test_a_drawn_log_trains_by_the_examples(tmp_path, capsys, example, like, to):
+    path = tmp_path / "log"
+    run(
+        *("data", "synthesize", path, "--like", like, "--to", to),
+        *("--examples", 2_000, "--max-ids", 20, "--drift", 0),
+    )
+    printed = capsys.readouterr().out
+    facts = json.loads((path / "_synthesis.json").read_text())
+    assert f"tenth: {facts['best_auc']:.4f}" in printed
+    overrides = {
+        "data.path": path,
+        "data.kind": to if to == "tfrecord" else example,
+        "run.directory": tmp_path / "run",
+        "run.batch_size": 200,
+        "model.hidden_units": "[8]",
+        "model.bottom_units": "[8]",
+        "model.dim": 4,
+        "tables.learning_rate": 0.05,
+    }
+    words = [w for pair in overrides.items() for w in ("--set", "{}={}".format(*pair))]
+    result = tmp_path / "result.json"
+    run("train", ROOT / "examples" / f"{example}.toml", *words, "--json", result)
+    assert 0.4 < json.loads(result.read_text())["auc"] <= facts["best_auc"] + 0.05

@@ -1,0 +1,303 @@
+"""`BlockedClickLog`: batches of examples that lie in files, block by block."""
+
+import abc
+import collections
+import concurrent.futures
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfctr.data.click_log import ClickLog, check_split
+from tfctr.data.columns import Bag, Examples, concatenate
+from tfctr.data.epoch_order import epoch_order
+from tfctr.data.indexed_click_log import check_position, check_seed
+from tfctr.data.position import START, Position
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+SHUFFLE_ROWS = 262_144
+# Examples that go to TensorFlow at once. Many, since each time costs a call of Python.
+_PIECE_ROWS = 32_768
+# Windows that are read while one is delivered.
+_READ_AHEAD = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Those examples of a block that belong to a split.
+
+    Args:
+        block: Integer. Number of the block.
+        start: Integer. The first of them in the block.
+        stop: Integer. Behind the last of them.
+    """
+
+    block: int
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+class BlockedClickLog(ClickLog):
+    """A click log whose examples are read block by block, and shuffled in windows.
+
+    An epoch visits the blocks in an order of its own, takes as many of them together as
+    hold `shuffle_rows` examples, and delivers the examples of such a window in an order
+    of its own: memory holds some windows, however large the log is. A log that fits
+    one window is shuffled as a whole. To go on at some batch, only the window that the
+    batch is in is read. Without a seed, windows are single blocks, in order.
+
+    Subclasses say what the blocks hold and read them; `_set_blocks` must be called.
+    """
+
+    @abc.abstractmethod
+    def _read_block(self, block: int) -> Examples:
+        """Reads a block. Called from several threads at once."""
+
+    def _set_blocks(
+        self, train: Sequence[int], test: Sequence[int], share: float, shuffle_rows: int
+    ) -> None:
+        """Splits the log.
+
+        Args:
+            train: Examples of each of the first blocks.
+            test: Examples of each of the blocks behind them, all in the test split.
+            share: Float. If `test` is empty: the last part of the examples of `train`
+                that makes the test split.
+            shuffle_rows: Integer. See the class.
+        """
+        if not isinstance(shuffle_rows, int) or shuffle_rows < 1:
+            raise ValueError(
+                "`shuffle_rows` must be a positive integer. Received: "
+                f"shuffle_rows={shuffle_rows!r}. A usual value is {SHUFFLE_ROWS}."
+            )
+        self._shuffle_rows = shuffle_rows
+        counts = [*train, *test]
+        total = sum(counts)
+        num_train = sum(train) if test else total - int(total * share)
+        self._parts: dict[str, list[Part]] = {
+            "train": _cut(counts, 0, num_train),
+            "test": _cut(counts, num_train, total),
+        }
+        self._num_blocks = len(counts)
+
+    def num_examples(self, split: str) -> int:
+        check_split(split)
+        return sum(map(len, self._parts[split]))
+
+    def vocabulary(self, feature_name: str) -> npt.NDArray[Any]:
+        if self.feature(feature_name).is_dense:
+            raise ValueError(
+                "A vocabulary belongs to a feature of ids. Received: "
+                f"feature_name={feature_name!r}, a dense feature. Feed dense numbers "
+                "to the model as they are."
+            )
+        known: set[Any] = set()
+        for block in range(self._num_blocks):
+            column = self._read_block(block).inputs[feature_name]
+            values = column.values if isinstance(column, Bag) else column
+            known.update(np.unique(values).tolist())
+        if self.feature(feature_name).dtype == "string":
+            return np.array(sorted(value.decode() for value in known), np.str_)
+        return np.array(sorted(known), np.int64)
+
+    def batches(
+        self,
+        split: str,
+        batch_size: int,
+        seed: int | None = None,
+        position: Position = START,
+        epochs: int = 1,
+        drop_remainder: bool = False,
+    ) -> "tf.data.Dataset":
+        import tensorflow as tf
+
+        steps = self.steps_per_epoch(split, batch_size, drop_remainder)
+        check_seed(seed)
+        check_position(position, epochs, steps)
+        num_examples = self.num_examples(split)
+        is_static = drop_remainder or num_examples % batch_size == 0
+
+        def pieces() -> Iterator[tuple[Any, ...]]:
+            first_row = position.batch * batch_size
+            for epoch in range(position.epoch, epochs):
+                windows = _windows(
+                    self._parts[split], self._shuffle_rows, seed, epoch, split
+                )
+                stop = min(num_examples, steps * batch_size)
+                examples = self._deliver(windows, first_row, stop)
+                for piece in _whole_batches(examples, batch_size):
+                    yield tuple(piece.arrays())
+                first_row = 0
+
+        def batches_of(*arrays: Any) -> Any:
+            inputs, labels = self._batch(arrays)
+            num_rows = tf.shape(labels, tf.int64)[0]
+
+            def cut(step: Any) -> Any:
+                rows = slice(step * batch_size, (step + 1) * batch_size)
+                batch = tf.nest.map_structure(lambda part: part[rows], (inputs, labels))
+                if is_static:
+                    for part in tf.nest.flatten(batch):
+                        if isinstance(part, tf.Tensor):
+                            part.set_shape([batch_size, *part.shape[1:]])
+                return batch
+
+            return tf.data.Dataset.range(-(-num_rows // batch_size)).map(cut)
+
+        num_batches = (epochs - position.epoch) * steps - position.batch
+        return (
+            tf.data.Dataset.from_generator(
+                pieces, output_signature=tuple(self._signature())
+            )
+            .flat_map(batches_of)
+            .apply(tf.data.experimental.assert_cardinality(num_batches))
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    def _signature(self) -> Iterator["tf.TensorSpec"]:
+        import tensorflow as tf
+
+        for feature in self.features:
+            yield tf.TensorSpec(
+                [None] if feature.is_bag else [None, *feature.shape], feature.dtype
+            )
+            if feature.is_bag:
+                yield tf.TensorSpec([None], tf.int64)
+        yield tf.TensorSpec([None], tf.float32)
+
+    def _batch(self, arrays: Sequence[Any]) -> tuple[dict[str, Any], Any]:
+        """Puts the tensors of `Examples.arrays` together again."""
+        import tensorflow as tf
+
+        rest = iter(arrays)
+        inputs = {}
+        for feature in self.features:
+            inputs[feature.name] = next(rest)
+            if feature.is_bag:
+                inputs[feature.name] = tf.RaggedTensor.from_row_splits(
+                    inputs[feature.name], next(rest), validate=False
+                )
+        return inputs, next(rest)
+
+    def _deliver(
+        self, windows: Iterable["Window"], first_row: int, stop: int
+    ) -> Iterator[Examples]:
+        """Yields the examples of an epoch from `first_row` to `stop`."""
+        needed = []
+        start = 0
+        for window in windows:
+            end = start + window.num_examples
+            if end > first_row and start < stop:
+                needed.append((window, max(first_row - start, 0), stop - start))
+            start = end
+        reads = [
+            lambda window=window, rows=slice(begin, end): self._read(window, rows)
+            for window, begin, end in needed
+        ]
+        yield from _ahead(reads)
+
+    def _read(self, window: "Window", rows: slice) -> Examples:
+        parts = [
+            self._read_block(part.block)[part.start : part.stop]
+            for part in window.parts
+        ]
+        examples = concatenate(parts)
+        order = window.order()
+        return examples[rows] if order is None else examples.take(order[rows])
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """Parts of an epoch whose examples are shuffled together.
+
+    Args:
+        parts: `Part`s, in the order of the epoch.
+        number: Integer. Of the window in the epoch.
+        seed: Integer. `None` leaves the order as it is.
+        epoch: Integer.
+        split: String.
+    """
+
+    parts: tuple[Part, ...]
+    number: int
+    seed: int | None
+    epoch: int
+    split: str
+
+    @property
+    def num_examples(self) -> int:
+        return sum(map(len, self.parts))
+
+    def order(self) -> npt.NDArray[np.int64] | None:
+        if self.seed is None:
+            return None
+        name = f"{self.split} window {self.number}"
+        return epoch_order(self.num_examples, self.seed, self.epoch, name)
+
+
+def _windows(
+    parts: Sequence[Part], shuffle_rows: int, seed: int | None, epoch: int, split: str
+) -> Iterator[Window]:
+    """Yields the windows of an epoch: a pure function of the arguments."""
+    order = epoch_order(len(parts), seed, epoch, f"{split} blocks")
+    together: list[Part] = []
+    rows = number = 0
+    for index, place in enumerate(order):
+        together.append(parts[place])
+        rows += len(parts[place])
+        if seed is None or rows >= shuffle_rows or index + 1 == len(order):
+            yield Window(tuple(together), number, seed, epoch, split)
+            together, rows, number = [], 0, number + 1
+
+
+def _cut(counts: Sequence[int], start: int, stop: int) -> list[Part]:
+    """Returns the parts of blocks that hold examples `start` to `stop` of the log."""
+    parts = []
+    first = 0
+    for block, count in enumerate(counts):
+        begin, end = max(start - first, 0), min(stop - first, count)
+        if begin < end:
+            parts.append(Part(block, begin, end))
+        first += count
+    return parts
+
+
+def _whole_batches(examples: Iterable[Examples], batch_size: int) -> Iterator[Examples]:
+    """Yields the same examples in pieces of whole batches; the last may be short."""
+    piece_rows = max(_PIECE_ROWS // batch_size, 1) * batch_size
+    rest: list[Examples] = []
+    for some in examples:
+        rest.append(some)
+        num_rows = sum(map(len, rest))
+        if num_rows < batch_size:
+            continue
+        joined = concatenate(rest)
+        num_whole = num_rows // batch_size * batch_size
+        for start in range(0, num_whole, piece_rows):
+            yield joined[start : min(start + piece_rows, num_whole)]
+        rest = [joined[num_whole:]] if num_whole < num_rows else []
+    if rest:
+        yield concatenate(rest)
+
+
+def _ahead(reads: Sequence[Callable[[], Examples]]) -> Iterator[Examples]:
+    """Calls the functions, in threads, a few before their results are asked for."""
+    pool = concurrent.futures.ThreadPoolExecutor(_READ_AHEAD, "tfctr-read")
+    running: collections.deque[concurrent.futures.Future[Examples]]
+    running = collections.deque()
+    try:
+        for read in reads:
+            running.append(pool.submit(read))
+            if len(running) > _READ_AHEAD:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:  # Also where nobody asks for the rest.
+        pool.shutdown(wait=False, cancel_futures=True)

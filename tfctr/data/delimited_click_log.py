@@ -1,0 +1,216 @@
+"""`DelimitedClickLog`: click logs whose files are lines of numbers."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tfctr.data import text_blocks
+from tfctr.data.bad_lines import BadLine, BadLines
+from tfctr.data.blocked_click_log import BlockedClickLog
+from tfctr.data.columns import Examples
+from tfctr.data.data_files import find_files
+from tfctr.data.raw_table import RawTable
+from tfctr.data.split_share import split_share
+from tfctr.declaration import FeatureDeclaration
+
+if TYPE_CHECKING:
+    from tfctr_ops import ParsedText
+
+_FIELDS = {
+    "l": "a label, 0 or 1,",
+    "n": "an integer or nothing",
+    "d": "an integer of at most 18 digits, or nothing,",
+    "h": "at most 16 hexadecimal digits, or nothing,",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class LineFormat:
+    """What the lines of a file hold.
+
+    Args:
+        name: String. Of the format, for messages.
+        delimiter: String. The character between fields.
+        names: Strings. The columns, in order.
+        kinds: String. Their kinds, see `tfctr_ops.parse_delimited`.
+        header: String. With what the first line begins, if that names the columns.
+    """
+
+    name: str
+    delimiter: str
+    names: tuple[str, ...]
+    kinds: str
+    header: str = ""
+
+    def names_of(self, kinds: str) -> tuple[str, ...]:
+        return tuple(
+            name
+            for name, kind in zip(self.names, self.kinds, strict=True)
+            if kind in kinds
+        )
+
+    def expected(self, column: int, num_fields: int) -> str:
+        """Says what a bad line should have held."""
+        if column < 0:
+            kind = "tabs" if self.delimiter == "\t" else "commas"
+            return (
+                f"{len(self.names)} fields with {kind} between them, and has "
+                f"{num_fields}"
+            )
+        field = _FIELDS[self.kinds[column]]
+        return f"{field} in field {column + 1}, '{self.names[column]}'"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    text: text_blocks.TextBlock
+    num_examples: int
+
+
+class DelimitedClickLog(BlockedClickLog):
+    """Reads lines of numbers; subclasses say which.
+
+    Args:
+        line_format: `LineFormat`.
+        path: String or path.
+        declared: `FeatureDeclaration`s.
+        test: Float, or string or path.
+        on_bad_line: String.
+        shuffle_rows: Integer.
+    """
+
+    def __init__(
+        self,
+        line_format: LineFormat,
+        path: str | os.PathLike[str],
+        declared: Sequence[FeatureDeclaration],
+        test: float | str | os.PathLike[str],
+        on_bad_line: str,
+        shuffle_rows: int,
+    ) -> None:
+        self._format = line_format
+        self._declared = tuple(declared)
+        _check_sources(line_format, self._declared)
+        self.features = tuple(feature.feature for feature in self._declared)
+        self._bad_lines = BadLines(on_bad_line)
+        share, test_path = split_share(test)
+        train = self._scan(path)
+        tests = [] if test_path is None else self._scan(test_path)
+        self._blocks = [*train, *tests]
+        self._bad_lines.report()
+        self._set_blocks(
+            [block.num_examples for block in train],
+            [block.num_examples for block in tests],
+            share,
+            shuffle_rows,
+        )
+
+    @property
+    def bad_lines(self) -> int:
+        """Number of lines left out."""
+        return self._bad_lines.count
+
+    @property
+    def first_bad_line(self) -> BadLine | None:
+        """The first line left out, if any."""
+        return self._bad_lines.first
+
+    def _scan(self, path: str | os.PathLike[str]) -> list[_Block]:
+        """Finds the blocks of all files, and parses them to know what each holds."""
+        blocks = []
+        for file in find_files(path, self._format.name):
+            lines = 0
+            try:
+                for block, text in text_blocks.scan(file):
+                    parsed = parse_block(
+                        self._format, file, text, lines, self._bad_lines
+                    )
+                    found = len(parsed.labels)
+                    lines += found + len(parsed.bad_lines)
+                    if found:
+                        blocks.append(_Block(block, found))
+            except text_blocks.TruncatedGzipError as error:
+                self._bad_lines.add_truncated(file, lines + 1, error.line, error.reason)
+        if not blocks:
+            raise ValueError(
+                f"'{path}' must hold at least one good line of {self._format.name}. "
+                f"Received: none, and {self.bad_lines} bad lines. Check the path."
+            )
+        return blocks
+
+    def _read_block(self, block: int) -> Examples:
+        from tfctr_ops import parse_delimited
+
+        place = self._blocks[block]
+        parsed = parse_delimited(
+            place.text.read(), self._format.kinds, self._format.delimiter
+        )
+        if len(parsed.labels) != place.num_examples:
+            raise _changed(place.text.path)
+        table = RawTable(
+            {},
+            parsed.labels.numpy(),
+            [
+                (self._format.names_of("n"), parsed.numbers.numpy()),
+                (self._format.names_of("dh"), parsed.ids.numpy()),
+            ],
+        )
+        return table.examples(self._declared)
+
+
+def parse_block(
+    line_format: LineFormat,
+    path: pathlib.Path,
+    text: bytes,
+    first_line: int,
+    bad_lines: BadLines,
+) -> "ParsedText":
+    """Parses a block of a file, and notes its bad lines.
+
+    Args:
+        line_format: `LineFormat`.
+        path: `pathlib.Path`. The file.
+        text: Bytes. The block.
+        first_line: Integer. Lines of the file before it.
+        bad_lines: `BadLines`.
+    """
+    from tfctr_ops import parse_delimited
+
+    parsed = parse_delimited(text, line_format.kinds, line_format.delimiter)
+    for line, begin, end, column, num_fields in parsed.bad_lines.numpy().tolist():
+        content = text[begin:end].decode("utf-8", "backslashreplace")
+        is_first = first_line + line == 0
+        if is_first and line_format.header and content.startswith(line_format.header):
+            continue
+        expected = line_format.expected(column, num_fields)
+        bad_lines.add(path, first_line + line + 1, content, expected)
+    return parsed
+
+
+def _changed(path: pathlib.Path) -> ValueError:
+    return ValueError(
+        f"'{path}' must stay as it was when the log was opened. Received: other "
+        "lines. Open the log anew."
+    )
+
+
+def _check_sources(
+    line_format: LineFormat, declared: Sequence[FeatureDeclaration]
+) -> None:
+    known = line_format.names_of("ndh")
+    for feature in declared:
+        for source in feature.sources:
+            if source not in known:
+                raise ValueError(
+                    f"A column of {line_format.name} must be one of "
+                    f"{', '.join(known)}. Received: {source!r} for feature "
+                    f"'{feature.name}'. Correct its `column`."
+                )
+        if feature.kind not in ("id", "dense"):
+            raise ValueError(
+                f"Features of {line_format.name} must be of kind 'id' or 'dense'. "
+                f"Received: kind={feature.kind!r} for feature '{feature.name}'. "
+                "Categories are integers there: use 'id'."
+            )

@@ -1,0 +1,189 @@
+"""`ParquetLog`: Parquet files as a click log."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfctr.data.arrow_columns import check_type, import_pyarrow, to_column
+from tfctr.data.bad_lines import BadLine, BadLines
+from tfctr.data.blocked_click_log import SHUFFLE_ROWS, BlockedClickLog
+from tfctr.data.columns import Examples
+from tfctr.data.data_files import find_files
+from tfctr.data.raw_table import RawTable
+from tfctr.data.split_share import split_share
+from tfctr.declaration import FeatureDeclaration
+
+_LABEL = "a label of 0 or 1"
+
+
+@dataclasses.dataclass(frozen=True)
+class _RowGroup:
+    path: pathlib.Path
+    metadata: Any
+    number: int
+    good_rows: npt.NDArray[np.int64] | None  # `None`: all of them.
+    num_examples: int
+
+
+class ParquetLog(BlockedClickLog):
+    """Reads a directory of Parquet files, by pyarrow, which must be installed.
+
+    The features say which columns are read, and as what; list columns become bags.
+    Empty fields are the id -1, the empty text, the feature's `missing`, or the empty
+    list. Row groups are the blocks of the log, so they should hold some ten or hundred
+    thousand rows. Only the footers and the labels are read when the log is opened. The
+    files are read in the order of their names, and the last part of the rows, in
+    this order, is the test split.
+
+    Args:
+        path: String or path. A file, or a directory of files.
+        features: `FeatureDeclaration`s.
+        label: String. The column of the labels: 0 and 1, or booleans.
+        test: Float, or string or path. The share of the last rows that makes the test
+            split, or its files.
+        on_bad_line: String. "raise" stops at a row whose label is neither 0 nor 1.
+            "skip" leaves such rows out, counts them and logs the first.
+        shuffle_rows: Integer. How many examples are shuffled together; see `Criteo`.
+
+    Raises:
+        ImportError: If pyarrow is not installed.
+        FileNotFoundError: If there is no file.
+        PermissionError: If a file may not be read.
+        ValueError: If an argument is out of its range, a file is no Parquet file or
+            lacks a column, at a bad row, or if no row is left.
+
+    Example:
+
+    >>> import pathlib, tempfile, pyarrow, pyarrow.parquet
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "part-0.parquet"
+    >>> table = pyarrow.table({"label": [0, 1], "items": [[3, 5], []]})
+    >>> pyarrow.parquet.write_table(table, path)
+    >>> log = ParquetLog(path, [FeatureDeclaration("items", kind="ids")])
+    >>> next(iter(log.batches("train", batch_size=2)))[0]["items"]
+    <tf.RaggedTensor [[3, 5], []]>
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        features: Sequence[FeatureDeclaration],
+        label: str = "label",
+        test: float | str | os.PathLike[str] = 0.1,
+        on_bad_line: str = "raise",
+        shuffle_rows: int = SHUFFLE_ROWS,
+    ) -> None:
+        import_pyarrow()
+        self._declared = tuple(features)
+        self.features = tuple(feature.feature for feature in self._declared)
+        self._label = label
+        self._bad_lines = BadLines(on_bad_line)
+        share, test_path = split_share(test)
+        train = self._scan(path)
+        tests = [] if test_path is None else self._scan(test_path)
+        self._groups = [*train, *tests]
+        self._bad_lines.report()
+        self._set_blocks(
+            [group.num_examples for group in train],
+            [group.num_examples for group in tests],
+            share,
+            shuffle_rows,
+        )
+
+    @property
+    def bad_lines(self) -> int:
+        """Number of rows left out."""
+        return self._bad_lines.count
+
+    @property
+    def first_bad_line(self) -> BadLine | None:
+        """The first row left out, if any."""
+        return self._bad_lines.first
+
+    def _scan(self, path: str | os.PathLike[str]) -> list[_RowGroup]:
+        groups: list[_RowGroup] = []
+        for file in find_files(path, "Parquet"):
+            parquet = _open(file)
+            self._check_columns(file, parquet.schema_arrow)
+            first_row = 0
+            for number in range(parquet.num_row_groups):
+                labels = parquet.read_row_group(number, [self._label])[self._label]
+                good = self._good_rows(file, labels, first_row)
+                first_row += len(labels)
+                count = len(labels) if good is None else len(good)
+                if count:
+                    group = _RowGroup(file, parquet.metadata, number, good, count)
+                    groups.append(group)
+        if not groups:
+            raise ValueError(
+                f"'{path}' must hold at least one good row. Received: none, and "
+                f"{self.bad_lines} bad rows. Check the path."
+            )
+        return groups
+
+    def _good_rows(
+        self, file: pathlib.Path, labels: Any, first_row: int
+    ) -> npt.NDArray[np.int64] | None:
+        values = _labels(labels)
+        is_good = (values == 0) | (values == 1)
+        if is_good.all():
+            return None
+        for row in np.flatnonzero(~is_good).tolist():
+            content = str(labels[row].as_py())
+            self._bad_lines.add(file, first_row + row + 1, content, _LABEL, "row")
+        return np.flatnonzero(is_good)
+
+    def _check_columns(self, file: pathlib.Path, schema: Any) -> None:
+        wanted = [(self._label, "dense", "the label")]
+        for feature in self._declared:
+            kind = "dense" if feature.transform == "bucketize" else feature.kind
+            named = f"feature '{feature.name}'"
+            wanted += [(source, kind, named) for source in feature.sources]
+        for column, kind, named in wanted:
+            if column not in schema.names:
+                raise ValueError(
+                    f"{file} must have a column '{column}', of {named}. Received: a "
+                    f"file with the columns {', '.join(schema.names)}. Correct the "
+                    "name, or write the column into every file."
+                )
+            check_type(schema.field(column).type, kind, f"{file}, column '{column}',")
+
+    def _read_block(self, block: int) -> Examples:
+        from pyarrow import parquet
+
+        group = self._groups[block]
+        names = {source for feature in self._declared for source in feature.sources}
+        with parquet.ParquetFile(group.path, metadata=group.metadata) as file:
+            table = file.read_row_group(group.number, [*sorted(names), self._label])
+        raw = RawTable(
+            {name: to_column(table[name]) for name in names},
+            _labels(table[self._label]).astype(np.float32),
+        )
+        examples = raw.examples(self._declared)
+        return examples if group.good_rows is None else examples.take(group.good_rows)
+
+
+def _labels(column: Any) -> npt.NDArray[Any]:
+    """Returns the numbers of a column; NaN where there is none."""
+    import pyarrow as pa
+
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    return np.asarray(column.to_numpy(), np.float64)
+
+
+def _open(file: pathlib.Path) -> Any:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        return parquet.ParquetFile(file)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(
+            f"{file} must be a whole Parquet file. Received: {error} Write it again, "
+            "or move it out of the directory."
+        ) from error
