@@ -124,8 +124,9 @@ def _together(machine: Machine, plan: Plan, ways: tuple[Route, ...]) -> Iterator
     gpus = {rank.gpu for rank in plan.ranks}
     if any(rank.shared_gpu for rank in plan.ranks):
         yield (
-            f"{len(plan.ranks)} ranks share {len(gpus)} GPUs: NCCL refuses that, so "
-            "Horovod must sum by Gloo or MPI; a rank for each GPU is faster"
+            f"{len(plan.ranks)} ranks share {len(gpus)} GPU{'s' * (len(gpus) != 1)}: "
+            "NCCL refuses that, so Horovod must sum by Gloo or MPI; a rank for each "
+            "GPU is faster"
         )
     elif None not in gpus and len(gpus) < len(machine.gpus):
         idle_gpus = [str(x.id) for x in machine.gpus if x.id not in gpus]

@@ -29,8 +29,8 @@ def run(
         directories: Strings. On SSDs of this machine, for `TieredStorage`.
 
     Raises:
-        OSError: If a directory is not there.
-        ValueError: If an argument is wrong, or Horovod is not installed.
+        ValueError: If an argument is wrong, a directory is not there, or Horovod is
+            not installed.
     """
     machine = Machine.read()
     slots = _slots(hosts, num_ranks)
@@ -39,6 +39,12 @@ def run(
             "--ssd names directories of this machine, and -H plans on each host. "
             f"Received: -H {hosts} --ssd {directories[0]}. Leave one out."
         )
+    for directory in directories:
+        if not os.path.isdir(directory):
+            raise ValueError(
+                "--ssd must name a directory on an SSD of this machine. Received: "
+                f"--ssd {directory}, which is none. Make it, or name another."
+            )
     ssd = {directory: nvme_below(directory, machine) for directory in directories}
     chosen = plan(
         machine,
@@ -48,13 +54,6 @@ def run(
         use_gpus=usable_gpus(machine),
         share_cpus=True,
     )
-    if slots[0] > len(machine.cpus):
-        print(
-            f"tfctr: {slots[0]} ranks share {len(machine.cpus)} hardware threads: each "
-            "waits for the others, and pinning gains nothing.",
-            file=sys.stderr,
-            flush=True,
-        )
     program = _horovodrun()
     options = ["-np", str(num_ranks), *(("-H", hosts) if hosts else ())]
     launch = [sys.executable, "-m", "tfctr.topology.launch"]
@@ -92,7 +91,7 @@ def _slots(hosts: str | None, num_ranks: int) -> list[int]:
     slots, left = [], num_ranks
     for host in hosts.split(","):
         name, _, number = host.rpartition(":")
-        if not name or not number.isdigit() or int(number) < 1:
+        if not name or not number.isdecimal() or int(number) < 1:
             raise ValueError(
                 "-H must list hosts with their numbers of ranks, as host1:4,host2:4. "
                 f"Received: -H {hosts}."

@@ -21,7 +21,7 @@ def main(command: Sequence[str]) -> None:
         command: Strings. The program and its arguments.
 
     Raises:
-        OSError: If there is no such program.
+        OSError: If the program cannot be started.
         ValueError: If the plan does not fit this machine.
     """
     if not command:
@@ -45,9 +45,23 @@ def main(command: Sequence[str]) -> None:
     rank = pinning.rank_of(chosen)
     os.environ.update(pinning.environment(chosen, rank))
     placement = pinning.pin(rank)
-    for note in placement.notes:
-        print(f"tfctr: rank {rank.local_rank}: {note}.", file=sys.stderr, flush=True)
-    os.execvp(command[0], list(command))
+    notes = [f"rank {rank.local_rank}: {note}" for note in placement.notes]
+    cpus = [cpu for each in chosen.ranks for cpu in each.cpus]
+    # Once on each machine: they may differ.
+    if rank.local_rank == 0 and len(cpus) > len(set(cpus)):
+        notes.append(
+            f"{len(chosen.ranks)} ranks share {len(set(cpus))} hardware threads: each "
+            "waits for the others, and pinning gains nothing"
+        )
+    for note in notes:
+        print(f"tfctr: {note}.", file=sys.stderr, flush=True)
+    try:
+        os.execvp(command[0], list(command))
+    except OSError as error:
+        raise OSError(
+            "A rank must start a program, as a shell finds it. Received: "
+            f"{command[0]} ({error.strerror}). For a script, write `python` before it."
+        ) from error
 
 
 if __name__ == "__main__":

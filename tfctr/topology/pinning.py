@@ -116,7 +116,8 @@ def apply(plan: Plan, local_rank: int | None = None) -> Placement:
     """
     rank = rank_of(plan, local_rank)
     settings = environment(plan, rank)
-    visible = visible_gpus()
+    # Names other than numbers matter only to a rank with a GPU.
+    visible = None if rank.gpu is None else visible_gpus()
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
@@ -134,15 +135,13 @@ def rank_of(plan: Plan, local_rank: int | None = None) -> RankPlan:
     """The part of a plan for this process."""
     if local_rank is None:
         told = (os.environ[name] for name in _LOCAL_RANK if name in os.environ)
-        local_rank = int(next(told, "-1"))
-        if local_rank < 0 and len(plan.ranks) == 1:
-            local_rank = 0
-    if not 0 <= local_rank < len(plan.ranks):
+        local_rank = next(map(int, told), 0 if len(plan.ranks) == 1 else None)
+    if local_rank is None or not 0 <= local_rank < len(plan.ranks):
+        given = "none" if local_rank is None else local_rank
         raise ValueError(
             f"`local_rank` must be one of the {len(plan.ranks)} ranks of the plan. "
-            f"Received: {'none' if local_rank < 0 else local_rank}. Plan for as many "
-            "ranks as run on this machine, and start them by `python -m tfctr run`, or "
-            "pass the number."
+            f"Received: {given}. Plan for as many ranks as run on this machine, and "
+            "start them by `python -m tfctr run`, or pass the number."
         )
     return plan.ranks[local_rank]
 
@@ -227,7 +226,7 @@ def _configure(rank: RankPlan, visible: tuple[int, ...] | None) -> None:
         gpus = config.list_physical_devices("GPU")
         if rank.gpu is None:
             config.set_visible_devices([], "GPU")
-        elif len(gpus) > 1:
+        elif len(config.get_visible_devices("GPU")) > 1:
             # CUDA had counted them before its variables were set.
             place = rank.gpu if visible is None else visible.index(rank.gpu)
             config.set_visible_devices([gpus[place]], "GPU")

@@ -24,12 +24,13 @@ def plan(
     """Gives each rank of a machine its GPU, node, CPUs, devices and threads.
 
     Ranks train in step, so the slowest one sets the pace. One after the other, a rank
-    gets the GPU that the fewest others use; of those, one in the node that leaves it
-    the most cores; of those, the one with the best ways to the GPUs given out before.
-    Its CPUs are whole cores of the node of the GPU. Without GPUs, ranks go where they
-    get the most cores, and fewer ranks than nodes get several nodes each. Network
-    interface and SSD are those with the best way to the GPU, or to the node. Nothing
-    is drawn: the same machine gives the same plan.
+    gets the GPU that the fewest others use; of those, one whose node has a hardware
+    thread left; of those, one in the node that leaves it the most cores; of those, the
+    one with the best ways to the GPUs given out before. Its CPUs are whole cores of the
+    node of the GPU, or of the nearest one where that is full. Without GPUs, ranks go
+    where they get the most cores, and fewer ranks than nodes get several nodes each.
+    Network interface and SSD are those with the best way to the GPU, or to the node.
+    Nothing is drawn: the same machine gives the same plan.
 
     Args:
         machine: The machine. Read it before anything is pinned.
@@ -83,10 +84,10 @@ def _chosen(machine: Machine, use_gpus: bool | Sequence[int]) -> tuple[Gpu, ...]
     if isinstance(use_gpus, bool):
         return machine.gpus if use_gpus else ()
     known = [gpu.id for gpu in machine.gpus]
-    if not set(use_gpus) <= set(known):
+    if not isinstance(use_gpus, Sequence) or not set(use_gpus) <= set(known):
         raise ValueError(
-            f"`use_gpus` must be among the GPUs {known}. Received: "
-            f"use_gpus={tuple(use_gpus)}. `python -m tfctr topology` lists them."
+            f"`use_gpus` must be among the GPUs {known}, or True or False. Received: "
+            f"use_gpus={use_gpus!r}. `python -m tfctr topology` lists them."
         )
     return tuple(gpu for gpu in machine.gpus if gpu.id in use_gpus)
 

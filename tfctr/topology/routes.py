@@ -173,10 +173,19 @@ class Graph:
             if place in self._nodes and place != source:
                 off += self._nodes[place] != home
             for there, link in self._links.get(place, {}).items():
-                if there not in done:
+                if there not in done and not _joins_memories(path, there):
                     step = (cost + link.cost, length + 1, off, (*path, there))
                     heapq.heappush(queue, step)
         return None
+
+
+def _joins_memories(path: tuple[str, ...], there: str) -> bool:
+    """Whether a way goes from memory to memory through a device.
+
+    One that is next to no single node is linked to several, and is no bridge for them.
+    """
+    steps = [place.startswith("node:") for place in (*path[-2:], there)]
+    return steps == [True, False, True]
 
 
 def distance(machine: Machine, one: NumaNode, other: NumaNode) -> int:

@@ -123,11 +123,10 @@ def _with_gpus(
     load: Counter[int] = Counter()
     seats: list[Seat] = []
     for _ in range(num_ranks):
-        options = [(gpu, home) for gpu in gpus for home in beside[gpu.id]]
-        free = [x for x in options if x[1].ranks < x[1].num_cpus]
-        # Cores far from the GPU are better than none.
-        free = free or [
-            (gpu, home) for gpu in gpus for home in homes if home.ranks < home.num_cpus
+        # Cores far from the GPU are better than none, and than a GPU that is shared.
+        free = [home for home in homes if home.ranks < home.num_cpus] or homes
+        options = [
+            (gpu, home) for gpu in gpus for home in _homes_beside(machine, free, gpu)
         ]
         chosen = [seat.gpu.id for seat in seats if seat.gpu]
 
@@ -136,9 +135,11 @@ def _with_gpus(
         ) -> tuple[object, ...]:
             gpu, home = option
             ways = sum(costs.get((gpu.id, other), 0) for other in set(chosen))
-            return load[gpu.id], -home.cores_for_next, ways, gpu.id, home.node.id
+            is_away = home not in beside[gpu.id]
+            cores = home.cores_for_next
+            return load[gpu.id], is_away, -cores, ways, gpu.id, home.node.id
 
-        gpu, home = min(free or options, key=preference)
+        gpu, home = min(options, key=preference)
         load[gpu.id] += 1
         home.ranks += 1
         seats.append(Seat([home], gpu))
@@ -148,11 +149,15 @@ def _with_gpus(
 
 
 def _homes_beside(machine: Machine, homes: list[Home], gpu: Gpu) -> list[Home]:
-    """Its node; where that has no CPUs of ours, the nearest; unknown, all."""
+    """Its node; where that is none of these homes, the nearest; unknown, all."""
     if gpu.numa_node is not None:
         own = next(x for x in machine.numa_nodes if x.id == gpu.numa_node)
-        away = [distance(machine, own, home.node) for home in homes]
-        return [homes[away.index(min(away))]]
+
+        def away(home: Home) -> tuple[bool, int]:
+            # The node itself, even where another is said to be as near.
+            return home.node.id != own.id, distance(machine, own, home.node)
+
+        return [min(homes, key=away)]
     cpus = set(gpu.cpus)
     return [home for home in homes if cpus & set(home.node.cpus)] or homes
 

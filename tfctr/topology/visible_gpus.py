@@ -1,5 +1,6 @@
 """Which GPUs the environment leaves to this process."""
 
+import itertools
 import os
 
 from tfctr.topology.machine import Machine
@@ -41,5 +42,7 @@ def usable_gpus(machine: Machine) -> bool | tuple[int, ...]:
     visible = visible_gpus() if machine.gpus else None
     if visible is None:
         return True
-    # CUDA passes over numbers that no GPU has, and so do we.
-    return tuple(gpu.id for gpu in machine.gpus if gpu.id in visible)
+    known = {gpu.id for gpu in machine.gpus}
+    # CUDA stops at a number that no GPU has, and so do we.
+    left = set(itertools.takewhile(known.__contains__, visible))
+    return tuple(gpu.id for gpu in machine.gpus if gpu.id in left)

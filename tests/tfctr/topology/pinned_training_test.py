@@ -61,7 +61,7 @@ if rank == 0:
 
 
 def start(*command, **env):
-    free = {name: x for name, x in os.environ.items() if not name.startswith("TFCTR_P")}
+    free = {name: x for name, x in os.environ.items() if name != "TFCTR_PLAN"}
     return subprocess.Popen(
         [*command, sys.executable, "-c", TRAIN],
         cwd=ROOT,

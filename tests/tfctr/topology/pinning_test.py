@@ -149,6 +149,30 @@ def test_machines_of_a_job_plan_each_for_themselves(monkeypatch, two_sockets):
     assert found == [(2, 3, 6, 7), tuple([*range(8, 16), *range(24, 32)])]
 
 
+@pytest.mark.parametrize(
+    ("local_rank", "note"),
+    [
+        (0, "tfctr: 5 ranks share 4 hardware threads: each waits for the others, and "),
+        (1, ""),
+    ],
+)
+def test_ranks_that_share_cpus_are_told_once(
+    monkeypatch, two_sockets, capsys, local_rank, note
+):
+    shared = plan(two_sockets(2), 5, share_cpus=True)
+    environment = {
+        "TFCTR_PLAN": shared.to_json(),
+        "HOROVOD_LOCAL_RANK": str(local_rank),
+    }
+    monkeypatch.setattr(launch.os, "environ", environment)
+    monkeypatch.setattr(pinning, "pin", lambda rank: Placement(rank, "bind"))
+    monkeypatch.setattr(launch.os, "execvp", lambda program, arguments: None)
+    launch.main(["train"])
+    error = capsys.readouterr().err
+    assert error.startswith(note)
+    assert bool(error) == bool(note)
+
+
 def test_the_launcher_plans_where_no_plan_came_along():
     program = "import os, json; print(json.dumps(os.environ['TFCTR_PLAN']))"
     seen = run(
@@ -165,7 +189,11 @@ def test_the_launcher_plans_where_no_plan_came_along():
     [
         ((), {}, "The launcher expects a program. Received: none."),
         (("true",), {"TFCTR_PLAN": "{"}, "A plan must be the JSON"),
-        (("no-such-program",), {}, "No such file or directory"),
+        (
+            ("no-such-program",),
+            {},
+            "as a shell finds it. Received: no-such-program (No such file",
+        ),
     ],
 )
 def test_the_launcher_says_what_is_wrong(arguments, env, message):
@@ -197,6 +225,8 @@ def test_the_rank_is_that_of_the_launcher(monkeypatch):
     assert pinning.rank_of(two, 1).local_rank == 1
     with pytest.raises(ValueError, match="one of the 2 ranks .* Received: none"):
         pinning.rank_of(two)
+    with pytest.raises(ValueError, match="one of the 1 ranks .* Received: -1"):
+        pinning.rank_of(Plan((RANK,)), -1)
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1")
     assert pinning.rank_of(two).local_rank == 1
     monkeypatch.setenv("HOROVOD_LOCAL_RANK", "2")
@@ -222,7 +252,6 @@ def test_the_environment_has_the_gpu_and_leaves_what_is_set(monkeypatch):
         "TF_NUM_INTEROP_THREADS": "8",
     }
     assert pinning.environment(Plan((RANK,)), RANK)["CUDA_VISIBLE_DEVICES"] == "-1"
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     # Of those that a batch system has left, the rank gets its own.
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     found = pinning.environment(Plan((rank,)), rank)
@@ -235,7 +264,14 @@ def test_the_environment_has_the_gpu_and_leaves_what_is_set(monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "ids"),
-    [("2,3", (2, 3)), ("", ()), ("-1", ()), ("1,-1,0", (1,)), ("0,7", (0,))],
+    [
+        ("2,3", (2, 3)),
+        ("", ()),
+        ("-1", ()),
+        ("1,-1,0", (1,)),
+        ("0,7", (0,)),
+        ("0,7,1", (0,)),
+    ],
 )
 def test_gpus_that_the_environment_hides_are_not_used(monkeypatch, text, ids):
     gpus = tuple(Gpu(i, f"0000:0{i}:00.0") for i in range(4))
@@ -330,6 +366,9 @@ class FakeConfig:
     def list_physical_devices(self, kind):
         return self.gpus
 
+    def get_visible_devices(self, kind):
+        return self.gpus if self.visible is None else self.visible
+
     def set_visible_devices(self, devices, kind):
         self.visible = devices
 
@@ -338,6 +377,8 @@ class FakeConfig:
     ("gpu", "given", "found", "visible"),
     [
         (None, None, ["a", "b"], []),
+        # A rank without a GPU does not mind how others are named.
+        (None, "GPU-8a56a4bc", ["a", "b"], []),
         # CUDA has read the environment, and sees the one.
         (1, None, ["b"], None),
         # CUDA had started before.
@@ -355,8 +396,9 @@ def test_tensorflow_sees_the_gpu_of_the_rank(monkeypatch, gpu, given, found, vis
     monkeypatch.setattr(pinning.os, "environ", dict(os.environ))
     if given is not None:
         pinning.os.environ["CUDA_VISIBLE_DEVICES"] = given
-    apply(Plan((RankPlan(0, 0, (0,), (CPU,), gpu=gpu),)))
-    assert config.visible == visible
+    for _ in range(2):
+        apply(Plan((RankPlan(0, 0, (0,), (CPU,), gpu=gpu),)))
+        assert config.visible == visible
 
 
 def test_a_gpu_that_tensorflow_does_not_see_is_told(monkeypatch):

@@ -160,6 +160,8 @@ def test_only_some_gpus_may_be_chosen(cube_mesh):
         ValueError, match=r"among the GPUs \[0.*Received: use_gpus=\(9,"
     ):
         plan(machine, use_gpus=(9,))
+    with pytest.raises(ValueError, match="or True or False. Received: use_gpus=2. "):
+        plan(machine, use_gpus=2)
 
 
 def test_odd_cores_go_to_the_first_ranks():
@@ -248,6 +250,36 @@ def test_ranks_leave_a_full_node_of_gpus_before_they_share_cpus():
     gpus = tuple(Gpu(i, f"0000:0{i}:00.0", numa_node=0) for i in range(2))
     ranks = plan(Machine((0, 1, 2), (), nodes, gpus=gpus), 2).ranks
     assert [rank.cpus for rank in ranks] == [(0,), (1, 2)]
+
+
+def test_ranks_leave_a_full_node_before_they_share_a_gpu():
+    nodes = NumaNode(0, (0,), 2**30, (10, 20)), NumaNode(1, (1, 2), 2**30, (20, 10))
+    gpus = tuple(Gpu(i, f"0000:0{i}:00.0", numa_node=i // 2) for i in range(3))
+    machine = Machine((0, 1, 2), (), nodes, gpus=gpus)
+    ranks = plan(machine).ranks
+    assert [rank.gpu for rank in ranks] == [0, 1, 2]
+    assert [rank.numa_node for rank in ranks] == [0, 1, 1]
+    # Who needs not leave does not.
+    assert [rank.gpu for rank in plan(machine, 2).ranks] == [0, 2]
+
+
+def test_ranks_leave_a_full_node_for_the_nearest():
+    nodes = (
+        NumaNode(0, (0,), 2**30, (10, 20, 40)),
+        NumaNode(1, (1,), 2**30, (20, 10, 40)),
+        NumaNode(2, (2, 3, 4), 2**30, (40, 40, 10)),
+    )
+    gpus = tuple(Gpu(i, f"0000:0{i}:00.0", numa_node=0) for i in range(2))
+    machine = Machine(tuple(range(5)), (), nodes, gpus=gpus)
+    found = plan(machine)
+    assert [rank.cpus for rank in found.ranks] == [(0,), (1,)]
+    assert "node 1 is the nearest with one" in explain(machine, found)
+
+
+def test_a_gpu_stays_in_its_node_where_all_are_said_to_be_as_near():
+    nodes = tuple(NumaNode(i, (i,), 2**30, (10, 10)) for i in range(2))
+    machine = Machine((0, 1), (), nodes, gpus=(Gpu(0, "0000:01:00.0", numa_node=1),))
+    assert plan(machine).ranks[0].numa_node == 1
 
 
 def test_memory_only_nodes_get_no_rank_and_stay_in_reach():

@@ -41,6 +41,21 @@ def test_double_links_relay_the_same_pairs_by_the_faster_way(cube_mesh):
     assert found[0, 6] == (4,)
 
 
+def test_a_device_of_no_single_node_is_no_bridge_between_nodes(two_sockets):
+    gpus = tuple(Gpu(i, f"0000:0{i}:00.0", numa_node=i) for i in range(2))
+    machine = two_sockets(4, gpus)
+    far = tuple(
+        dataclasses.replace(node, distances=row)
+        for node, row in zip(machine.numa_nodes, ((10, 80), (80, 10)), strict=True)
+    )
+    machine = dataclasses.replace(machine, numa_nodes=far)
+    path = ("pci0000:99", "0000:99:00.0")
+    for nic in (Nic("eth0"), Nic("eth0", (), path[1], path)):
+        found = routes(dataclasses.replace(machine, nics=(nic,)))
+        assert found == routes(machine)
+    assert {route.bytes_per_second for route in found} == {5 * 10**9}
+
+
 def test_relays_are_the_cheapest_of_all_ways(cube_mesh):
     machine = cube_mesh(DOUBLE)
     cost = {}
