@@ -14,6 +14,8 @@ from tfctr.declaration import FeatureDeclaration
 
 T = TypeVar("T")
 
+NETWORKS = ("wide_deep", "deep_fm", "dcn", "dcn_v2", "dlrm")
+
 
 def _require(is_good: bool, name: str, expected: str, value: Any) -> None:
     if not is_good:
@@ -90,6 +92,8 @@ class ModelConfig:
     bottom_units: tuple[int, ...] = (512, 256, 64)
 
     def __post_init__(self) -> None:
+        known = ", ".join(map(repr, NETWORKS))
+        _require(self.name in NETWORKS, "model.name", f"one of {known}", self.name)
         for name in ("hidden_units", "bottom_units"):
             units = list(getattr(self, name))
             is_good = all(width >= 1 for width in units)

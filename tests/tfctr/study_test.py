@@ -1,13 +1,15 @@
 """The large-batch study: what it trains, what it writes, and how it goes on."""
 
 import csv
+import json
 import math
+import os
 import sys
 
 import pytest
 
 from tfctr.config import TrainConfig
-from tfctr.study import COLUMNS, Cell, large_batch, scale_config, training_run
+from tfctr.study import COLUMNS, Cell, large_batch, scale_config, table, training_run
 
 CONFIG = TrainConfig.from_dict(
     {
@@ -125,6 +127,69 @@ def test_rows_of_another_config_are_not_mixed_in(tmp_path, trained):
     assert len(large_batch(moved, [64], ["none"], output=path)) == len(trained) == 1
 
 
+def test_a_study_has_the_same_features_throughout(tmp_path, trained):
+    path = tmp_path / "study.csv"
+    features = [{"name": "user"}, {"name": "ads", "columns": ["ad", "brand"]}]
+    declared = TrainConfig.from_dict({**CONFIG.to_dict(), "features": features})
+    for _ in range(2):
+        large_batch(declared, [64], ["none"], output=path)
+    with pytest.raises(ValueError, match=r"study.json': features=\(.*: features=\(\)"):
+        large_batch(CONFIG, [64], ["none"], output=path)
+    assert len(trained) == 1
+
+
+def test_a_config_of_an_earlier_version_has_the_defaults(tmp_path, trained):
+    path = tmp_path / "study.csv"
+    large_batch(CONFIG, [64], ["none"], output=path)
+    beside = tmp_path / "study.json"
+    sections = json.loads(beside.read_text())
+    del sections["tables"]["stddev"]  # As before there was such an entry.
+    beside.write_text(json.dumps(sections))
+    large_batch(CONFIG, [64], ["none"], output=path)
+    other = TrainConfig.from_dict(CONFIG.to_dict(), ["tables.stddev=0.5"])
+    with pytest.raises(ValueError, match=r"tables.stddev=0.0. Received: .*=0.5. Name"):
+        large_batch(other, [64], ["none"], output=path)
+    assert len(trained) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "study.csv",
+            "deep_fm,many,none,0.7",
+            "line 2 must be as a study wrote it: ne",
+        ),
+        ("study.csv", "deep_fm,64,none,0.7", "Received: deep_fm,64,none,0.7,None,None"),
+        (
+            "study.csv",
+            "deep_fm,64,none,0.7,0.5,2,x",
+            "Mend the line, or remove it, and",
+        ),
+        ("study.json", "{", r"study.json' must hold the config .* Name another --outp"),
+        ("study.json", None, "Received: .*No such file .* or remove both files"),
+    ],
+)
+def test_edited_files_are_refused(tmp_path, trained, name, text, message):
+    path = tmp_path / "study.csv"
+    large_batch(CONFIG, [64], ["none"], output=path)
+    edited = tmp_path / name
+    if text is None:
+        edited.unlink()
+    else:
+        header = path.read_text().splitlines()[0] + "\n" if name == path.name else ""
+        edited.write_text(header + text)
+    with pytest.raises(ValueError, match=message):
+        large_batch(CONFIG, [64], ["none"], output=path)
+
+
+@pytest.mark.parametrize("name", ["study", "study.md", "study.json"])
+def test_what_is_written_has_names_of_its_own(tmp_path, trained, name):
+    with pytest.raises(ValueError, match=rf"must end in .csv: .* --output .*/{name}\."):
+        large_batch(CONFIG, [64], ["none"], output=tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("overrides", "cell", "message"),
     [
@@ -136,6 +201,12 @@ def test_rows_of_another_config_are_not_mixed_in(tmp_path, trained):
             Cell("deep_fm", 64, "none"),
             "must say how the rule 'cowclip' clips",
         ),
+        (
+            ["model.embedding=static"],
+            Cell("deep_fm", 64, "none"),
+            "which can clip. Received: model.embedding='static'. Set it to 'dynamic'.",
+        ),
+        ([], Cell("fm", 64, "none"), "'deep_fm', .* Received: model.name='fm'."),
     ],
 )
 def test_mistakes_are_found_before_anything_is_trained(overrides, cell, message):
@@ -151,6 +222,21 @@ def test_a_missing_matplotlib_is_found_before_anything_is_trained(
     with pytest.raises(ValueError, match=r"Install it: pip install 'tfctr\[study\]'"):
         large_batch(CONFIG, [64], ["none"], output=tmp_path / "study.csv")
     assert not trained
+
+
+def test_a_process_that_is_killed_is_told(monkeypatch):
+    monkeypatch.setattr(training_run, "_train", os._exit)
+    with pytest.raises(ChildProcessError, match="Received: it was killed, most often"):
+        training_run.train_apart(9)
+
+
+def test_a_training_that_diverged_has_no_share():
+    row = {"network": "dcn", "batch_size": 64, "rule": "cowclip"}
+    lost = {"auc": math.nan, "clipped_share": math.nan}
+    assert table([{**row, **lost}]).splitlines()[2:] == [
+        "| dcn | cowclip | diverged |",
+        "| | rows clipped | diverged |",
+    ]
 
 
 def test_it_trains(tmp_path):

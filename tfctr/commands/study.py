@@ -2,10 +2,9 @@
 
 import argparse
 
+from tfctr import study
 from tfctr.commands.options import Commands, add_config, integers, words
-
-# Those of tfctr.study, which imports TensorFlow.
-RULES = ("none", "sqrt", "linear", "cowclip")
+from tfctr.config import TrainConfig
 
 
 def add_parser(commands: Commands) -> None:
@@ -21,10 +20,10 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument(
         "--rules",
-        default=list(RULES),
+        default=list(study.RULES),
         type=words,
         metavar="RULE,RULE,...",
-        help="by which learning rates grow; by default " + ",".join(RULES),
+        help="by which learning rates grow; by default " + ",".join(study.RULES),
     )
     parser.add_argument(
         "--networks",
@@ -42,9 +41,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from tfctr import study
-    from tfctr.config import TrainConfig
-
     rows = study.large_batch(
         TrainConfig.load(options.config, options.overrides),
         options.batch_sizes,

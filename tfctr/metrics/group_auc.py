@@ -42,7 +42,7 @@ def group_auc(
 class GroupAUC:
     """`group_auc` of examples that come in parts; parts of other ranks are merged.
 
-    It keeps the examples, 16 bytes and the group of each, so that it stays exact.
+    It keeps the examples, 9 bytes and the group of each, so that it stays exact.
 
     Example:
 
@@ -62,7 +62,8 @@ class GroupAUC:
     ) -> None:
         """Adds examples; see `group_auc`."""
         is_positive, score_array = check_examples(labels, scores, "scores")
-        group_array = np.asarray(groups)
+        # Copies: callers may fill their buffers anew for the next part.
+        group_array, score_array = np.array(groups), score_array.copy()
         if group_array.shape != is_positive.shape:
             raise ValueError(
                 "`groups` must name a group for each of `labels`. Received: "

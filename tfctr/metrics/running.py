@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 
+@keras.saving.register_keras_serializable(package="tfctr")
 class NormalizedEntropy(keras.metrics.Metric):
     """`normalized_entropy` over the batches of an epoch.
 
@@ -49,6 +50,7 @@ class NormalizedEntropy(keras.metrics.Metric):
         return self._loss / self._weight / entropy
 
 
+@keras.saving.register_keras_serializable(package="tfctr")
 class Calibration(keras.metrics.Metric):
     """`calibration` over the batches of an epoch.
 
@@ -89,5 +91,6 @@ def _flat(y_true: Any, y_pred: Any, sample_weight: Any, dtype: str) -> list[Any]
     given = keras.ops.reshape(keras.ops.cast(y_pred, dtype), (-1,))
     weights = keras.ops.ones_like(labels)
     if sample_weight is not None:
-        weights = keras.ops.reshape(keras.ops.cast(sample_weight, dtype), (-1,))
+        # Times ones, since one number may stand for all.
+        weights *= keras.ops.reshape(keras.ops.cast(sample_weight, dtype), (-1,))
     return [labels, given, weights]

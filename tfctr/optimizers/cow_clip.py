@@ -42,9 +42,10 @@ class CowClip(keras.optimizers.Optimizer):
     `model.compile(CowClip(optimizer, embeddings=[layer, ...]))` is for
     `keras.layers.Embedding`. Their calls are counted from the time that the optimizer
     is given the layers; forward pass, gradient and `apply` must stand in one
-    `tf.function`, or in none. Rows that are read otherwise too, such as tied weights,
-    count those calls alone, and those that have none lose their gradient. The loss does
-    not show L2.
+    `tf.function`, or in none, where the samples of all gradients taken since the last
+    `apply` are one batch. Rows that are read otherwise too, such as tied weights, count
+    those calls alone, and those that have none lose their gradient. The loss does not
+    show L2.
 
     `TableConfig(optimizer=CowClip(optimizer))` is for the tables of `DynamicEmbedding`,
     and clips in their own update. Nothing else needs to know.

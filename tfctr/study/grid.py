@@ -23,7 +23,11 @@ class Cell:
 
 
 def scale_config(config: TrainConfig, cell: Cell) -> TrainConfig:
-    """Returns the config of one run of a study; see `large_batch`."""
+    """Returns the config of one run of a study; see `large_batch`.
+
+    Raises:
+        ValueError: If the cell is none of a study of `config`.
+    """
     from tfctr.optimizers import Hyperparameters, scale_hyperparameters
 
     if cell.rule not in RULES:
@@ -40,6 +44,11 @@ def scale_config(config: TrainConfig, cell: Cell) -> TrainConfig:
         raise ValueError(
             "The config of a study must say how the rule 'cowclip' clips. Received: "
             "tables.clip_ratio=0. Set it to 1, as in the paper, and tables.clip_floor."
+        )
+    if config.model.embedding != "dynamic":
+        raise ValueError(
+            "The model of a study must have dynamic tables, which can clip. Received: "
+            f"model.embedding={config.model.embedding!r}. Set it to 'dynamic'."
         )
     scaled = scale_hyperparameters(
         cell.rule,

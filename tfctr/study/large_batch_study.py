@@ -36,7 +36,7 @@ def large_batch(
         batch_sizes: Integers, multiples of `run.batch_size`.
         rules: Strings. Of `RULES`.
         networks: Strings. `model.name`s; none means that of the config.
-        output: Path of the CSV file. `None` means
+        output: Path of the CSV file, which ends in `.csv`. `None` means
             `benchmarks/large_batch_DATASET.csv`.
         tell: Function that gets a line about each run.
 
@@ -45,12 +45,17 @@ def large_batch(
         of a training whose gradients left all bounds are NaN.
 
     Raises:
-        ValueError: If an argument is none of these, the file is of another config, or
-            matplotlib is missing.
-        OSError: If a file cannot be written.
+        ValueError: If an argument is none of these, the file is of another config or
+            not as it was written, or matplotlib is missing.
+        OSError: If a file cannot be written, or the process of a run was killed.
     """
     networks = list(networks) or [config.model.name]
     path = pathlib.Path(output or f"benchmarks/large_batch_{config.data.kind}.csv")
+    if path.suffix != ".csv":
+        raise ValueError(
+            "--output must end in .csv: what stands beside it has the same name with "
+            f"other endings. Received: --output {path}."
+        )
     cells = [
         Cell(network, size, rule)
         for network in networks

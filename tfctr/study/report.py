@@ -21,17 +21,19 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
     ]
     for network, rule in dict.fromkeys((cell.network, cell.rule) for cell in auc):
         cells = [Cell(network, size, rule) for size in sizes]
-        texts = [
-            ("diverged" if math.isnan(auc[cell]) else f"{auc[cell]:.4f}")
-            if cell in auc
-            else ""
-            for cell in cells
-        ]
+        texts = [_text(auc.get(cell), ".4f") for cell in cells]
         lines.append(f"| {network} | {rule} | {' | '.join(texts)} |")
         if rule == "cowclip":
-            texts = [f"{shares[cell]:.2%}" if cell in shares else "" for cell in cells]
+            texts = [_text(shares.get(cell), ".2%") for cell in cells]
             lines.append(f"| | rows clipped | {' | '.join(texts)} |")
     return "\n".join(lines) + "\n"
+
+
+def _text(value: float | None, form: str) -> str:
+    """Returns a value of a cell; of one that was not trained, nothing."""
+    if value is None:
+        return ""
+    return "diverged" if math.isnan(value) else format(value, form)
 
 
 def check_matplotlib() -> None:

@@ -28,37 +28,24 @@ def open_results(path: pathlib.Path, config: TrainConfig) -> list[dict[str, Any]
     The config stands beside the CSV file: rows of two configs are not to be compared.
 
     Raises:
-        ValueError: If the file is of another config.
+        ValueError: If the file is of another config, or not as it was written.
     """
-    # Where things are does not change results.
-    own: dict[str, Any] = config.to_dict()
-    del own["data"]["path"], own["run"]["directory"], own["model"]["name"]
-    own = json.loads(json.dumps(own))  # With lists for tuples, as it is read.
     beside = path.with_suffix(".json")
     if not path.exists():
-        write_text(beside, json.dumps(own, indent=2) + "\n")
+        write_text(beside, json.dumps(_own(config), indent=2) + "\n")
         return []
-    earlier = json.loads(beside.read_text()) if beside.exists() else {}
-    for section, entries in own.items():
-        for key, value in entries.items():
-            before = earlier.get(section, {}).get(key)
-            if before != value:
-                raise ValueError(
-                    f"The study in '{path}' must go on with its own config, which "
-                    f"stands in '{beside}': {section}.{key}={before!r}. Received: "
-                    f"{section}.{key}={value!r}. Name another --output, or remove "
-                    "both files."
-                )
+    own, earlier = _entries(_own(config)), _entries(_own(_read_config(beside)))
+    for name, value in own.items():
+        before = earlier[name]
+        if before != value:
+            raise ValueError(
+                f"The study in '{path}' must go on with its own config, which stands "
+                f"in '{beside}': {name}={before!r}. Received: {name}={value!r}. Name "
+                "another --output, or remove both files."
+            )
     with path.open(newline="") as file:
-        return [
-            {
-                "network": row["network"],
-                "batch_size": int(row["batch_size"]),
-                "rule": row["rule"],
-                **{name: float(row[name]) for name in COLUMNS[3:]},
-            }
-            for row in csv.DictReader(file)
-        ]
+        lines = csv.DictReader(file)
+        return [_read_row(line, f"'{path}', line {lines.line_num}") for line in lines]
 
 
 def cell_of(row: dict[str, Any]) -> Cell:
@@ -83,3 +70,48 @@ def write_text(path: pathlib.Path, text: str) -> None:
     partial = path.with_name(f"partial.{path.name}")
     partial.write_text(text)
     os.replace(partial, path)
+
+
+def _own(config: TrainConfig) -> dict[str, Any]:
+    """Returns the sections of a config, without what may differ in one study."""
+    own = config.to_dict()
+    # Where things are does not change results.
+    del own["data"]["path"], own["run"]["directory"], own["model"]["name"]
+    return own
+
+
+def _entries(sections: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for section, entries in sections.items():
+        if isinstance(entries, dict):
+            found |= {f"{section}.{key}": value for key, value in entries.items()}
+        else:  # A list of sections: [[features]].
+            found[section] = entries
+    return found
+
+
+def _read_config(path: pathlib.Path) -> TrainConfig:
+    """Returns the config in a file; what the file does not name has its default."""
+    try:
+        return TrainConfig.from_dict(json.loads(path.read_text()))
+    except (FileNotFoundError, ValueError) as error:
+        raise ValueError(
+            f"'{path}' must hold the config of the rows beside it. Received: {error}. "
+            "Name another --output, or remove both files."
+        ) from error
+
+
+def _read_row(line: dict[str, Any], where: str) -> dict[str, Any]:
+    try:
+        return {
+            "network": line["network"],
+            "batch_size": int(line["batch_size"]),
+            "rule": line["rule"],
+            **{name: float(line[name]) for name in COLUMNS[3:]},
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{where} must be as a study wrote it: {','.join(COLUMNS)}. Received: "
+            f"{','.join(map(str, line.values()))}. Mend the line, or remove it, and "
+            "its run is done again."
+        ) from error

@@ -4,6 +4,7 @@ import concurrent.futures
 import math
 import multiprocessing
 import time
+from concurrent.futures.process import BrokenProcessPool
 
 from tfctr.config import TrainConfig
 
@@ -14,11 +15,21 @@ def train_apart(config: TrainConfig) -> dict[str, float]:
     Returns:
         What `COLUMNS` of the results calls `auc`, `log_loss`, `minutes` and
         `clipped_share`; of a training that diverged, NaNs and the minutes.
+
+    Raises:
+        ChildProcessError: If the process was killed.
     """
     with concurrent.futures.ProcessPoolExecutor(
         max_workers=1, mp_context=multiprocessing.get_context("spawn")
     ) as pool:
-        return pool.submit(_train, config).result()
+        try:
+            return pool.submit(_train, config).result()
+        except BrokenProcessPool as error:
+            raise ChildProcessError(
+                "The process of a training run must end by itself. Received: it was "
+                "killed, most often for want of memory. Make room, and say the same "
+                "again: what is done is not done anew."
+            ) from error
 
 
 def _train(config: TrainConfig) -> dict[str, float]:
@@ -38,8 +49,8 @@ def _train(config: TrainConfig) -> dict[str, float]:
             raise
         result = diverged
     else:
-        vectors = result["tables"].get("vectors/vectors", {})
-        result["clipped_share"] = vectors.get("clipped_share", 0.0)
+        vectors = result["tables"]["vectors/vectors"]
+        result["clipped_share"] = vectors["clipped_share"]
     minutes = (time.monotonic() - started) / 60
     return {
         "auc": float(result["auc"]),

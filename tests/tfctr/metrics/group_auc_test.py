@@ -40,6 +40,14 @@ def test_parts_of_several_ranks_are_one():
     assert ranks[0].result() == pytest.approx(group_auc(*columns), abs=1e-12)
 
 
+def test_a_buffer_may_be_filled_anew():
+    metric = GroupAUC()
+    labels, scores, groups = np.array([1, 0]), np.array([0.9, 0.1]), np.array([7, 7])
+    metric.update(labels, scores, groups)
+    labels[:], scores[:], groups[:] = [0, 1], [0.5, 0.7], [8, 9]
+    assert metric.result() == 1.0
+
+
 def test_groups_may_be_strings():
     assert group_auc([1, 0, 0, 1], [2, 1, 2, 1], ["a", "a", "bb", "bb"]) == 0.5
 

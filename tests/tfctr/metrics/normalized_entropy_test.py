@@ -80,3 +80,26 @@ def test_a_model_is_compiled_with_it(running):
     name = running().name
     expected = exact[name](labels, model.predict(x, verbose=0)[:, 0])
     assert logs[name] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("running", [NormalizedEntropy, Calibration])
+def test_one_weight_may_stand_for_all(running):
+    metrics = running(), running()
+    metrics[0].update_state(LABELS, PROBABILITIES)
+    metrics[1].update_state(LABELS, PROBABILITIES, sample_weight=2.0)
+    results = [float(metric.result()) for metric in metrics]
+    assert results[1] == pytest.approx(results[0], rel=1e-6)
+
+
+def test_a_model_is_saved_with_them(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, "sigmoid")])
+    model.compile(
+        "sgd", "binary_crossentropy", metrics=[NormalizedEntropy(), Calibration()]
+    )
+    x, labels = np.array([[1.0, 2.0], [3.0, -1.0]]), np.array([1.0, 0.0])
+    expected = model.evaluate(x, labels, return_dict=True, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    found = loaded.evaluate(x, labels, return_dict=True, verbose=0)
+    assert {"normalized_entropy", "calibration"} <= set(found)
+    assert found == pytest.approx(expected)
