@@ -29,8 +29,8 @@ SECONDS = 900.0
 # Of that, of one table: more, and something hangs.
 _MAKING_SECONDS = 600.0
 _KIND, _SIGNATURE = "request", "serving_default"
-# The files of both models and their next version; and what comes on top of rows.
-_BYTES_PER_ROW = 6
+# Exports of both models, of the later one, its delta and the next version.
+_COPIES = 6
 
 
 def run(
@@ -66,7 +66,7 @@ def run(
     facts: dict[str, Any] = {}
     pairs: dict[str, tuple[list[float], list[float]]] = {}
     for name, workload in tables.items():
-        num_bytes = _BYTES_PER_ROW * workload.num_rows * (4 * workload.dim + 21)
+        num_bytes = _COPIES * workload.num_rows * (4 * workload.dim + 21)
         is_first = not facts
         with scratch(directory, num_bytes) as place:
             made = _make(workload, place, is_first)

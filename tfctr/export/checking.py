@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -66,9 +67,10 @@ def check(
     ...     check(path)["is_equal"]
     True
     """
-    path = pathlib.Path(directory)
+    # The process has another working directory.
+    path = pathlib.Path(directory).absolute()
     manifest = read_manifest(path)
-    rows = path / CHECKED_ROWS if data is None else pathlib.Path(data)
+    rows = path / CHECKED_ROWS if data is None else pathlib.Path(data).absolute()
     if data is None and not rows.is_file():
         raise ValueError(
             f"'{path}' has no rows to compare. Received: data=None. Export with "
@@ -134,12 +136,21 @@ def _check_rows(rows: pathlib.Path, manifest: dict[str, Any]) -> None:
         [f"inputs/{name}" for name in manifest["inputs"]]
         + [f"outputs/{name}" for name in manifest["outputs"]]
     )
-    with np.load(rows) as file:
-        found = sorted(file.files)
-    if found != expected:
+    found: dict[str, Any] = {}
+    if zipfile.is_zipfile(rows):
+        with np.load(rows) as file:
+            found = dict(file)
+    if sorted(found) != expected:
         raise ValueError(
             f"A file of rows for model '{manifest['model']}' holds the arrays "
-            f"{expected}. Received: '{rows}' with {found}."
+            f"{expected}. Received: '{rows}' with {sorted(found)}. Write it by "
+            "numpy.savez."
+        )
+    num_rows = {len(found[name]) for name in expected if name.startswith("outputs/")}
+    if len(num_rows) > 1 or 0 in num_rows:
+        raise ValueError(
+            f"A file of rows has the same number of each output, and at least one. "
+            f"Received: '{rows}' with {sorted(num_rows)}."
         )
 
 
@@ -150,7 +161,7 @@ def _ask_server(
     threads: int,
     server: str,
 ) -> dict[str, Any]:
-    url = model_url(server, path.absolute())
+    url = model_url(server, path)
     ask = rest_client(url, manifest["outputs"])
     return {"load_seconds": None, **compare(ask, str(rows), threads)}
 
@@ -161,7 +172,7 @@ def _serve(path: pathlib.Path, rows: pathlib.Path, threads: int) -> dict[str, An
     command = [sys.executable, "-P", str(_PROGRAM), str(path), str(rows), str(threads)]
     done = subprocess.run(
         command,
-        cwd=path.absolute().parent,
+        cwd=path.parent,
         env={**env, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,

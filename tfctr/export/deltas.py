@@ -104,9 +104,9 @@ def delta(
 
 
 def apply_delta(
-    export_dir: str | os.PathLike[str],
+    earlier: str | os.PathLike[str],
     delta: str | os.PathLike[str],
-    next_version_dir: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
 ) -> pathlib.Path:
     """Makes the next version of an export: its own rows, and those that changed.
 
@@ -116,10 +116,10 @@ def apply_delta(
     or went, their index is computed anew.
 
     Args:
-        export_dir: Path of the export that the delta was made from, or of one that
+        earlier: Path of the export that the delta was made from, or of one that
             `apply_delta` has brought there.
         delta: Path of what `delta` has written.
-        next_version_dir: Path, which must not exist, such as `"models/ads/2"`.
+        directory: Path, which must not exist, such as `"models/ads/2"`.
 
     Returns:
         The directory of the next version.
@@ -132,7 +132,7 @@ def apply_delta(
 
     >>> apply_delta("models/ads/1", "deltas/2", "models/ads/2")  # doctest: +SKIP
     """
-    base_path, delta_path = pathlib.Path(export_dir), pathlib.Path(delta)
+    base_path, delta_path = pathlib.Path(earlier), pathlib.Path(delta)
     base_facts = read_manifest(base_path)
     facts = read_manifest(delta_path, DELTA_MANIFEST, "delta")
     if facts["since"] != base_facts["id"]:
@@ -156,7 +156,7 @@ def apply_delta(
                 f"The delta '{delta_path}' must make variable '{name}' with SHA-256 "
                 f"{expected}. Received: {found}. Copy the whole export."
             )
-    path = pathlib.Path(next_version_dir).absolute()
+    path = pathlib.Path(directory).absolute()
     with new_directory(path) as draft:
         shutil.copytree(delta_path / _LATER, draft, dirs_exist_ok=True)
         (draft / MANIFEST).unlink()

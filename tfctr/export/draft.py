@@ -103,18 +103,23 @@ def read_manifest(
         )
     try:
         facts: dict[str, Any] = json.loads(path.read_text())
-        expected = facts.pop("checksum")
+        checksum = facts.pop("checksum")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"'{path}' is damaged: it is no manifest. Copy the export again."
         ) from error
-    if (found := _checksum(facts)) != expected:
+    if (found := _checksum(facts)) != checksum:
         raise ValueError(
-            f"'{path}' is damaged: expected SHA-256 {expected}. Received: {found}. "
+            f"'{path}' is damaged: expected SHA-256 {checksum}. Received: {found}. "
             "Copy the export again."
         )
-    for name, file in facts["files"].items():
-        _check_file(directory / name, file)
+    if facts["version"] != _VERSION:
+        raise ValueError(
+            f"'{path}' must be of version {_VERSION}, which this tfctr reads. "
+            f"Received: {facts['version']}. Use the tfctr that wrote it."
+        )
+    for file, expected in facts["files"].items():
+        _check_file(directory / file, expected)
     return facts
 
 

@@ -29,7 +29,7 @@ class KeyIndex:
     With all numbers modulo 2⁶⁴, `>>` a shift that brings in zeros, a, b, c the
     `MULTIPLIERS` and 2ᵏ pilots:
 
-        h = (id + (feature + 1) a) (2 seed + 1) b
+        h = (id + (feature + 1) (2 seed + 1) a) (2 seed + 1) b
         bucket = h >> (64 - k)
         slot = ((((h ^ pilots[bucket]) c) >> 32) num_slots) >> 32
 
@@ -113,15 +113,17 @@ def key_hashes(
     features: npt.NDArray[Any], ids: npt.NDArray[np.int64], seed: int
 ) -> UInt64s:
     """Returns h of every key; see `KeyIndex`."""
-    hashes = (features.astype(np.uint64) + np.uint64(1)) * np.uint64(MULTIPLIERS[0])
+    feature_multiplier, multiplier = seeded_multipliers(seed)
+    hashes = (features.astype(np.uint64) + np.uint64(1)) * np.uint64(feature_multiplier)
     hashes += ids.view(np.uint64)
-    hashes *= np.uint64(first_multiplier(seed))
+    hashes *= np.uint64(multiplier)
     return hashes
 
 
-def first_multiplier(seed: int) -> int:
-    """Returns (2 seed + 1) b; see `KeyIndex`."""
-    return (2 * seed + 1) * MULTIPLIERS[1] % _SIZE
+def seeded_multipliers(seed: int) -> tuple[int, int]:
+    """Returns (2 seed + 1) a and (2 seed + 1) b; see `KeyIndex`."""
+    a, b = ((2 * seed + 1) * each % _SIZE for each in MULTIPLIERS[:2])
+    return a, b
 
 
 def _slots_of(hashes: UInt64s, pilot: int, num_slots: int) -> UInt64s:

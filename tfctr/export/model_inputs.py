@@ -1,6 +1,7 @@
 """The inputs of a model as the named tensors of a signature."""
 
 import dataclasses
+import keyword
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,6 +51,11 @@ class ModelInput:
 
     def to_tensors(self, value: Any) -> Tensors:
         """Returns a request; the inverse of `from_tensors`."""
+        if self.ragged != isinstance(value, tf.RaggedTensor):
+            raise ValueError(
+                f"`examples` must have a {'ragged' if self.ragged else 'dense'} tensor "
+                f"for input '{self.name}'. Received: {type(value).__name__}."
+            )
         if not self.ragged:
             return {self.name: tf.cast(_tensor(value), self.dtype)}
         return {
@@ -92,7 +98,8 @@ class ModelInputs:
         """Returns the inputs that a model declares, or else those of `examples`.
 
         Raises:
-            ValueError: If there is neither, or if two tensors have one name.
+            ValueError: If there is neither, if two tensors have one name, or one has a
+                name that TensorFlow would change.
         """
         declared = _declared(model)
         if declared is None:
@@ -112,6 +119,8 @@ class ModelInputs:
                 f"NAME has another one, NAME_row_splits. Received: {tensors}. Name the "
                 "inputs: keras.Input(..., name=...)."
             )
+        for name in tensors:
+            _check_name(name)
         places = tf.nest.pack_sequence_as(declared, range(len(flat)))
         return cls(inputs, places)
 
@@ -172,16 +181,29 @@ def _tensor(value: Any) -> tf.Tensor:
 
 
 def _names(declared: Any) -> list[str]:
-    """Returns the names of inputs: keys of a dict, or else those of Keras."""
-    if isinstance(declared, dict):
-        return sorted(declared)  # As `tf.nest` flattens it.
+    """Returns the names of inputs: keys of a flat dict, or else those of Keras."""
     flat = tf.nest.flatten(declared)
+    if isinstance(declared, dict) and not any(
+        map(tf.nest.is_nested, declared.values())
+    ):
+        return sorted(declared)  # As `tf.nest` flattens it.
     if len(flat) == 1 and not isinstance(flat[0], keras.KerasTensor):
         return ["inputs"]
     return [
         value.name if isinstance(value, keras.KerasTensor) else f"inputs_{number}"
         for number, value in enumerate(flat)
     ]
+
+
+def _check_name(name: str) -> None:
+    # TensorFlow makes other names fit, without a word, and clients would not know.
+    fits = name.isascii() and name.isidentifier() and name[0].isalpha()
+    if not fits or keyword.iskeyword(name) or name == "self":
+        raise ValueError(
+            "The inputs of a signature have names of letters, digits and underscores, "
+            f"the first a letter, such as 'user_id'. Received: '{name}'. Rename the "
+            "input: keras.Input(..., name=...)."
+        )
 
 
 def _describe(name: str, value: Any) -> ModelInput:

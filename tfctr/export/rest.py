@@ -27,14 +27,12 @@ def model_url(server: str, export: pathlib.Path) -> str:
     Raises:
         ValueError: If it is no such URL, or the path names no version.
     """
-    parts = urllib.parse.urlsplit(server)
-    path = parts.path.rstrip("/")
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    if not _is_url(server):
         raise ValueError(
             "`server` must be a URL such as 'http://localhost:8501'. "
             f"Received: server={server!r}."
         )
-    if path:
+    if urllib.parse.urlsplit(server).path.rstrip("/"):
         return server.rstrip("/")
     if not export.name.isdigit():
         raise ValueError(
@@ -44,6 +42,15 @@ def model_url(server: str, export: pathlib.Path) -> str:
         )
     model = urllib.parse.quote(export.parent.name)
     return f"{server.rstrip('/')}/v1/models/{model}/versions/{export.name}"
+
+
+def _is_url(server: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(server)
+        _ = parts.port  # Raises if it is none.
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def rest_client(url: str, outputs: Sequence[str]) -> Callable[[Arrays], Arrays]:

@@ -79,8 +79,10 @@ def saved_model(
 
     Raises:
         ValueError: If an argument is none of these, the directory exists, the model is
-            not built, or needs an op that is not TensorFlow's own.
-        OSError: If a file cannot be written; or, on the other ranks, if rank 0 failed.
+            not built, has two layers of one name, or needs an op that is not
+            TensorFlow's own.
+        OSError: If a file cannot be written, which TensorFlow tells of its files by a
+            `tf.errors.OpError`; or, on the other ranks, if rank 0 failed.
 
     Example:
 
@@ -181,9 +183,17 @@ def _stock_tables(
 
     And the share of the updates that the rows which it keeps have seen.
     """
+    layers = layers_of(model)
+    names = [layer.name for layer in layers]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            "Tables of an export are named by their layers, each by a name of its own. "
+            f"Received: layers {names} of model '{model.name}'. Name them apart: "
+            "DynamicEmbedding(..., name=...)."
+        )
     groups = {
         f"{layer.name}/{group.config.name}": group
-        for layer in layers_of(model)
+        for layer in layers
         for group in layer.groups
     }
     kept: dict[str, KeyPairs] = {}

@@ -142,12 +142,25 @@ def _ask_together(
 
 
 def _difference(found: Arrays, expected: Arrays) -> float:
-    """Returns the largest one, relative where numbers are beyond 1."""
+    """Returns the largest one, relative where numbers are beyond 1.
+
+    NaN is equal to NaN alone, and infinity to itself; from others they are infinitely
+    far.
+    """
     largest = 0.0
     for name, wanted in expected.items():
-        scale = np.maximum(np.abs(wanted), 1)
-        both = np.abs(found[name].astype(np.float64) - wanted) / scale
-        largest = max(largest, float(both.max(initial=0)))
+        answer = found[name]
+        if answer.shape != wanted.shape:
+            raise ValueError(
+                f"Output '{name}' must have the shape {wanted.shape}. Received: "
+                f"{answer.shape}."
+            )
+        differs = ~((answer == wanted) | (np.isnan(answer) & np.isnan(wanted)))
+        answer, wanted = answer[differs].astype(np.float64), wanted[differs]
+        with np.errstate(invalid="ignore"):
+            far = np.abs(answer - wanted) / np.maximum(np.abs(wanted), 1)
+        far = np.where(np.isfinite(far), far, np.inf)
+        largest = max(largest, float(far.max(initial=0)))
     return largest
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfctr.export.key_index import MULTIPLIERS, ROW_BITS, KeyIndex, first_multiplier
+from tfctr.export.key_index import MULTIPLIERS, ROW_BITS, KeyIndex, seeded_multipliers
 
 QUANTIZATIONS = ("float16", "int8")
 # Tables may be larger than the memory of a server's GPU.
@@ -102,9 +102,9 @@ class StockTable(tf.Module):
         what features add is computed here, if they are known.
         """
         num_pilots, num_slots = self._pilots.shape[0], self._slots.shape[0]
-        added, words = _of_features(features)
-        multiplier = _uint64(first_multiplier(self._seed))
-        hashes = (tf.bitcast(ids, tf.uint64) + added) * multiplier
+        feature_multiplier, multiplier = seeded_multipliers(self._seed)
+        added, words = _of_features(features, feature_multiplier)
+        hashes = (tf.bitcast(ids, tf.uint64) + added) * _uint64(multiplier)
         buckets = _shifted(hashes, 65 - num_pilots.bit_length())
         pilots = tf.gather(self._pilots, tf.bitcast(buckets, tf.int64))
         mixed = tf.bitwise.bitwise_xor(hashes, pilots) * _uint64(MULTIPLIERS[2])
@@ -119,15 +119,15 @@ class StockTable(tf.Module):
 
 
 def _of_features(
-    features: tf.Tensor | npt.NDArray[np.int32],
+    features: tf.Tensor | npt.NDArray[np.int32], multiplier: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns what features, of a tensor or known ones, add to ids and to words."""
     if isinstance(features, np.ndarray):
         numbers = features.astype(np.int64) + 1
-        added = numbers.view(np.uint64) * np.uint64(MULTIPLIERS[0])
+        added = numbers.view(np.uint64) * np.uint64(multiplier)
         return tf.constant(added), tf.constant(numbers << ROW_BITS)
     numbers = tf.cast(features, tf.int64) + 1
-    added = tf.bitcast(numbers, tf.uint64) * _uint64(MULTIPLIERS[0])
+    added = tf.bitcast(numbers, tf.uint64) * _uint64(multiplier)
     return added, numbers * (1 << ROW_BITS)
 
 
@@ -145,11 +145,17 @@ def quantized(
     """Returns rows in the type they are exported in, and their scales if they have.
 
     Raises:
-        ValueError: If a weight is beyond float16.
+        ValueError: If a weight is beyond float16, or none that can be rounded.
     """
     if quantize is None:
         return rows, None
     largest = np.abs(rows).max(axis=1)
+    if not np.isfinite(largest).all():
+        raise ValueError(
+            f"Rows in {quantize} are rounded from finite weights. Received: table "
+            f"'{name}' with NaN or infinity in {np.sum(~np.isfinite(largest))} rows. "
+            "Export a checkpoint from before the training diverged."
+        )
     if quantize == "float16":
         limit = float(np.finfo(np.float16).max)
         if largest.max() > limit:
@@ -162,4 +168,5 @@ def quantized(
     scales = (largest / 127).astype(np.float32)
     # A row of zeros has the scale 0, and none is divided by it.
     steps = rows / np.where(scales > 0, scales, 1)[:, np.newaxis]
-    return np.rint(steps).astype(np.int8), scales
+    # Scales that are denormal are rounded themselves.
+    return np.rint(steps).clip(-127, 127).astype(np.int8), scales

@@ -21,8 +21,12 @@ class VariableFiles:
     """
 
     def __init__(self, directory: pathlib.Path) -> None:
-        self._reader = tf.train.load_checkpoint(str(directory / VARIABLES / VARIABLES))
-        self.names = sorted(self._reader.get_variable_to_shape_map())
+        self.names: list[str] = []
+        # A delta may have none.
+        if (directory / VARIABLES / f"{VARIABLES}.index").exists():
+            prefix = str(directory / VARIABLES / VARIABLES)
+            self._reader = tf.train.load_checkpoint(prefix)
+            self.names = sorted(self._reader.get_variable_to_shape_map())
 
     def read(self, name: str) -> Array:
         """Returns a variable; strings as objects."""
@@ -39,6 +43,8 @@ def write_variables(directory: pathlib.Path, variables: Mapping[str, Array]) -> 
         variables: Arrays by name, in the order in which they are written.
     """
     (directory / VARIABLES).mkdir(parents=True)
+    if not variables:  # TensorFlow writes no such file.
+        return
     with tf.device("CPU:0"):
         tf.raw_ops.SaveV2(
             prefix=str(directory / VARIABLES / VARIABLES),

@@ -12,8 +12,6 @@ import tensorflow as tf
 from tfctr.export.draft import EXTRA
 
 WARM_UP = f"{EXTRA}/tf_serving_warmup_requests"
-# What Serving reads at most.
-MAX_REQUESTS = 1000
 
 
 def write_warm_up(

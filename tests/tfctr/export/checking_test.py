@@ -25,10 +25,13 @@ def export(tmp_path_factory):
     return saved_model(model, path, examples=np.random.default_rng(0).random((5, 2)))
 
 
-def test_an_export_is_equal_to_its_model(clicks, batch, tmp_path, capsys):
+def test_an_export_is_equal_to_its_model(clicks, batch, tmp_path, capsys, monkeypatch):
     path = saved_model(clicks, tmp_path / "1", examples=batch(20, largest=100))
     file = tmp_path / "result.json"
-    assert cli.main(["check-export", str(path), "--json", str(file)]) == 0
+    # Paths may be relative, though the process has a directory of its own.
+    monkeypatch.chdir(tmp_path)
+    paths = ["1", "--data", f"1/{CHECKED_ROWS}", "--json", "result.json"]
+    assert cli.main(["check-export", *paths]) == 0
     result = json.loads(file.read_text())
     assert result["is_equal"]
     assert max(result["max_difference"], result["max_difference_of_threads"]) < 1e-6
@@ -89,7 +92,33 @@ def test_what_cannot_be_checked_is_refused(export, tmp_path):
     rows = tmp_path / "rows.npz"
     np.savez(rows, x=np.ones(3))
     message = "'small' holds the arrays ['inputs/x', 'outputs/y']. Received: "
-    refused(f"{message}'{rows}' with ['x'].", export, rows)
+    refused(f"{message}'{rows}' with ['x']. Write it by", export, rows)
+    rows.write_text("no archive")
+    refused(f"{message}'{rows}' with []. Write it by", export, rows)
+    np.savez(rows, **{"inputs/x": np.ones((0, 2)), "outputs/y": np.ones((0, 1))})
+    refused(f"at least one. Received: '{rows}' with [0].", export, rows)
+
+
+@pytest.mark.parametrize(
+    "found, expected, far",
+    [
+        ([np.nan], [0.5], np.inf),
+        ([0.5], [np.nan], np.inf),
+        ([np.nan, np.inf], [np.nan, np.inf], 0.0),
+        ([np.inf], [-np.inf], np.inf),
+        ([110.0, 0.5], [100.0, 0.75], 0.25),
+        ([], [], 0.0),
+    ],
+)
+def test_nan_is_no_prediction(found, expected, far):
+    arrays = [{"y": np.array(values, np.float32)} for values in (found, expected)]
+    assert serving_process._difference(*arrays) == far
+
+
+def test_an_answer_of_another_shape_is_refused():
+    message = "Output 'y' must have the shape (3,). Received: (3, 1)."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        serving_process._difference({"y": np.ones((3, 1))}, {"y": np.ones(3)})
 
 
 def test_an_export_without_rows_is_refused(tmp_path):

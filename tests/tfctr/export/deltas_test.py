@@ -116,6 +116,17 @@ def test_a_delta_holds_what_changed_alone(exports):
     assert all(name[0] in "01" for name in files.names)
 
 
+def test_equal_exports_have_an_empty_delta(tmp_path):
+    model = keras.Sequential([keras.Input((2,), name="x"), keras.layers.Dense(1)])
+    one, two = (saved_model(model, tmp_path / n) for n in "12")
+    delta(one, two, tmp_path / "delta")
+    served = VariableFiles(apply_delta(one, tmp_path / "delta", tmp_path / "3"))
+    assert VariableFiles(tmp_path / "delta").names == []
+    assert served.names == VariableFiles(one).names
+    for name in served.names:
+        assert digest(served.read(name)) == digest(VariableFiles(one).read(name))
+
+
 def refused(message, call, *arguments):
     with pytest.raises(ValueError, match=re.escape(message)):
         call(*arguments)
@@ -232,7 +243,7 @@ def test_a_server_answers_while_ten_deltas_arrive(exports, tmp_path):
     def serve():
         loaded, current = None, 0
         try:
-            while not (is_done.is_set() and current == versions):
+            while not (is_done.is_set() and current == newest()):
                 if (version := newest()) != current:
                     loaded = tf.saved_model.load(str(served / str(version)))
                     current = version
@@ -243,11 +254,13 @@ def test_a_server_answers_while_ten_deltas_arrive(exports, tmp_path):
 
     server = threading.Thread(target=serve)
     server.start()
-    for version in range(2, versions + 1):
-        change = exports / f"to-{(version - 1) % 4}"
-        apply_delta(served / str(version - 1), change, served / str(version))
-    is_done.set()
-    server.join()
+    try:
+        for version in range(2, versions + 1):
+            change = exports / f"to-{(version - 1) % 4}"
+            apply_delta(served / str(version - 1), change, served / str(version))
+    finally:
+        is_done.set()
+        server.join()
     assert errors == []
     assert {version for version, _ in answers} >= {1, versions}
     # Each answer is of one version, whole: that which was loaded.

@@ -86,6 +86,13 @@ def test_damaged_files_are_named(export, harm, message):
         read_manifest(export)
 
 
+def test_a_manifest_of_another_version_is_refused(export, monkeypatch):
+    monkeypatch.setattr("tfctr.export.draft._VERSION", 2)
+    message = f"'{export / MANIFEST}' must be of version 2, which this tfctr reads. "
+    with pytest.raises(ValueError, match=re.escape(f"{message}Received: 1. Use")):
+        read_manifest(export)
+
+
 def change(path):
     facts = json.loads(path.read_text())
     path.write_text(json.dumps({**facts, "model": "films"}))

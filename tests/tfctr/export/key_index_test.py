@@ -12,7 +12,8 @@ FIRST = 2
 def find(index, feature, id):
     """The row of a key by the formula of the class, in whole numbers; or `None`."""
     size = 2**64
-    h = (id + (feature + 1) * A) * (2 * index.seed + 1) * B % size
+    odd = 2 * index.seed + 1
+    h = (id + (feature + 1) * odd * A) * odd * B % size
     bits = len(index.pilots).bit_length() - 1
     pilot = int(index.pilots[h >> 64 - bits])
     place = (h ^ pilot) * C % size >> 32
@@ -66,6 +67,16 @@ def test_equal_ids_of_many_features_are_keys_of_their_own():
     assert [find(index, feature, 0) for feature in range(2000)] == list(
         range(FIRST, FIRST + 2000)
     )
+
+
+def test_keys_whose_hashes_are_equal_get_another_seed():
+    """Of random ids, as fingerprints are, one in 2**64 pairs of features is such."""
+    other = (12345 - A + 2**63) % 2**64 - 2**63
+    ids = np.array([12345, other])
+    index = KeyIndex.of(np.array([0, 1]), ids, FIRST)
+    assert index.seed > 0
+    assert [find(index, f, id) for f, id in enumerate(ids.tolist())] == [2, 3]
+    assert find(index, 1, 12345) is find(index, 0, other) is None
 
 
 def test_without_keys_nothing_is_found():

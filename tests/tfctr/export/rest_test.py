@@ -154,7 +154,13 @@ def test_what_a_server_refuses_is_told(export, server, tmp_path):
         refused(f"status {broken[0]}, no error text.", export, url)
 
 
-@pytest.mark.parametrize("url", ["localhost:8501", "http://", "grpc://localhost:8500"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("localhost:8501", "http://", "grpc://localhost:8500"),
+        *("http://localhost:99999", "http://[::1"),
+    ],
+)
 def test_what_is_no_url_is_refused(export, url):
     refused(f"such as 'http://localhost:8501'. Received: server={url!r}.", export, url)
 

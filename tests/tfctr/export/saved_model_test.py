@@ -227,6 +227,48 @@ def test_examples_that_do_not_fit_are_refused(clicks, tmp_path):
     refused(message, clicks, tmp_path / "1", examples={"film": np.array([1])})
 
 
+def test_dense_examples_of_a_ragged_input_are_refused(clicks, batch, tmp_path):
+    inputs = batch(3)
+    message = "a ragged tensor for input 'liked'. Received: EagerTensor."
+    dense = {**inputs, "liked": inputs["liked"].to_tensor()}
+    refused(message, clicks, tmp_path / "1", examples=dense)
+    message = "a dense tensor for input 'film'. Received: RaggedTensor."
+    ragged = {**inputs, "film": inputs["liked"]}
+    refused(message, clicks, tmp_path / "1", examples=ragged)
+
+
+def test_inputs_in_a_dict_of_lists_have_names_of_their_own(tmp_path):
+    a, b, c = (keras.Input((1,), name=name) for name in "abc")
+    joined = keras.layers.Concatenate(name="y")([a, b, c])
+    model = keras.Model({"pair": [a, b], "c": c}, joined)
+    served = load(saved_model(model, tmp_path / "1"))
+    found = served(**{name: tf.fill([1, 1], ord(name) * 1.0) for name in "abc"})["y"]
+    np.testing.assert_array_equal(found, [[97.0, 98.0, 99.0]])
+
+
+@pytest.mark.parametrize("name", ["user id", "1st", "self", "class", "_x", "größe"])
+def test_names_that_tensorflow_would_change_are_refused(tmp_path, name):
+    x = keras.Input((2,), name=name)
+    message = f"such as 'user_id'. Received: '{name}'. Rename the input"
+    refused(message, keras.Model(x, keras.layers.Dense(1)(x)), tmp_path / "1")
+
+
+class Twins(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.twins = [sequential().layers[0] for _ in range(2)]
+
+    def call(self, inputs):
+        return sum(layer(inputs, training=False) for layer in self.twins)
+
+
+def test_layers_of_one_name_are_refused(tmp_path):
+    model = Twins()
+    model(np.array(IDS))
+    message = "Received: layers ['ads', 'ads'] of model 'twins'. Name them apart"
+    refused(message, model, tmp_path / "1", examples=np.array(IDS))
+
+
 def test_names_that_clash_are_refused(tmp_path):
     tags = keras.Input((None,), dtype="int64", ragged=True, name="tags")
     other = keras.Input((), dtype="int64", name="tags_row_splits")

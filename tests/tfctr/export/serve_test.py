@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfctr.export import saved_model
+from tfctr import training
+from tfctr.config import TrainConfig
+from tfctr.export import check, saved_model
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SOURCE = pathlib.Path(__file__).with_name("serve.cc")
@@ -56,8 +58,18 @@ def tensor_line(name, values):
     return " ".join(map(str, [name, kind, values.ndim, *values.shape, *text]))
 
 
-def answer(program, path, request):
-    lines = "\n".join(tensor_line(name, values) for name, values in request.items())
+def as_requested(inputs):
+    """Inputs as a signature takes them: ragged ones as values and row splits."""
+    for name, values in inputs.items():
+        if isinstance(values, tf.RaggedTensor):
+            yield name, values.values
+            yield f"{name}_row_splits", values.row_splits
+        else:
+            yield name, values
+
+
+def answer(program, path, inputs):
+    lines = "\n".join(tensor_line(*each) for each in as_requested(inputs))
     done = subprocess.run(
         [program, path],
         input=lines,
@@ -84,13 +96,33 @@ def test_it_predicts_as_the_model_does(serve, clicks, batch, tmp_path):
     # No words without letters, which a line of words cannot show.
     words = tf.where(inputs["words"] == "", "b", inputs["words"])
     inputs = {**inputs, "words": words}
-    liked = inputs["liked"]
-    request = {
-        **{name: part for name, part in inputs.items() if name != "liked"},
-        "liked": liked.values,
-        "liked_row_splits": liked.row_splits,
-    }
-    name, found = answer(serve, path, request)
+    name, found = answer(serve, path, inputs)
     assert name == "click"
     expected = clicks.predict_on_batch(inputs)
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_deep_fm_of_movielens_predicts_in_python_and_in_cpp(
+    serve, data_dir, tmp_path
+):
+    if not (data_dir / "ml-1m").is_dir():
+        pytest.skip(f"there is no {data_dir}/ml-1m: the files of MovieLens 1M.")
+    overrides = [
+        f"data.path={data_dir}/ml-1m",
+        f"run.directory={tmp_path}/run",
+        "run.epochs=1",
+        "run.batch_size=8192",
+        "run.steps_per_execution=16",
+    ]
+    config = TrainConfig.load(str(ROOT / "examples" / "movielens.toml"), overrides)
+    model, _ = training.train(config)
+    log = training.open_log(config)
+    inputs, _ = next(iter(log.batches("test", 500)))
+    path = saved_model(model, tmp_path / "1", examples=inputs)
+    expected = model.predict_on_batch(inputs)
+    assert expected.std() > 0.05  # It has learnt to tell them apart.
+    _, found = answer(serve, path, inputs)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    result = check(path)
+    assert result["is_equal"] and result["max_difference"] <= 1e-6

@@ -10,6 +10,7 @@ from tfctr.export.stock_table import StockTable
 
 DIM = 3
 DEFAULT = (0.5, -1.0, 2.0)
+A = 0x9E3779B97F4A7C15  # Of `KeyIndex`.
 
 
 @pytest.fixture
@@ -64,6 +65,27 @@ def test_it_reads_as_a_dict_does(rows, ids, features, traced):
     assert found.dtype == tf.float32
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["known", "fed"])
+def test_an_index_of_another_seed_is_read(known):
+    # The hashes of both are equal by the first one.
+    one, other = 12345, (12345 - A + 2**63) % 2**64 - 2**63
+    rows = {(0, one): np.ones(DIM), (1, other): np.full(DIM, 2.0)}
+    table = make(rows)
+    ids, features = [one, one, other, other], tf.constant([0, 1])
+    spec = [tf.TensorSpec([None], tf.int32)]
+    fed = tf.function(lambda f: table.read(tf.constant(ids), f), spec)
+    found = table.read(tf.constant(ids), features) if known else fed(features)
+    np.testing.assert_array_equal(found, expected(rows, ids, features))
+
+
+@pytest.mark.parametrize("features", [[0], [1]])
+def test_ids_at_the_ends_are_no_empty_slots(features):
+    ids = [-(2**63), 2**63 - 1, -1, 0, 1]
+    some = {(0, id): np.full(DIM, n + 1.0) for n, id in enumerate(ids[:2])}
+    found = make(some).read(tf.constant(ids, tf.int64), tf.constant(features))
+    np.testing.assert_array_equal(found, expected(some, ids, features))
+
+
 def test_without_rows_it_reads_the_default():
     table = make({})
     found = table.read(tf.constant([0, 1], tf.int64), tf.constant([0]))
@@ -113,6 +135,25 @@ def test_weights_beyond_float16_are_refused(rows):
     message = "up to 65504. Received: table 'a table' with a weight of 70000. Export"
     with pytest.raises(ValueError, match=re.escape(message)):
         make(rows, quantize="float16")
+
+
+@pytest.mark.parametrize("quantize", ["float16", "int8"])
+@pytest.mark.parametrize("weight", [np.nan, -np.inf])
+def test_what_cannot_be_rounded_is_refused(rows, quantize, weight):
+    rows[0, 7] = np.array([1.0, weight, 0.0], np.float32)
+    message = f"Rows in {quantize} are rounded from finite weights. Received: table 'a "
+    with pytest.raises(ValueError, match=message + "table' with NaN or infinity in 1 "):
+        make(rows, quantize=quantize)
+
+
+def test_int8_holds_zeros_and_weights_of_any_size():
+    sizes = [0.0, 3e38, 1e-30, 9.1e-43]
+    values = {(0, n): np.array([s, -s, s / 2]) for n, s in enumerate(sizes)}
+    keys = np.arange(4)
+    found = make(values, quantize="int8").read(tf.constant(keys), tf.constant([0]))
+    exact = expected(values, keys, [0])
+    assert (np.sign(found) * np.sign(exact) >= 0).all()
+    np.testing.assert_allclose(found[:3], exact[:3], rtol=0.01)
 
 
 def save_large(path, count, row):

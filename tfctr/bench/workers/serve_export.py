@@ -60,12 +60,12 @@ def request_step(serve: Any, workload: Workload, adds_offsets: bool) -> Step:
 def change_versions(
     paths: list[str], requests: list[tf.Tensor], swaps: int
 ) -> dict[str, float]:
-    """Loads one version after the other while requests are answered.
+    """Loads one version after the other, and asks both while both are loaded.
 
     Returns:
         `steady_bytes` with one version loaded, the most `bytes_while_changing`, from
         the new one being loaded to the old one being dropped; `bytes_after`; and
-        `failed_requests`.
+        `failed_requests`, of which a prediction is not finite.
     """
     gc.enable()
     loaded = tf.saved_model.load(paths[0])
