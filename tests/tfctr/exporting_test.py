@@ -85,6 +85,15 @@ def test_the_command_exports(run, tmp_path, capsys):
         assert rows["outputs/probability"].shape == (30, 1)
 
 
+def test_the_command_exports_stores(run, tmp_path):
+    model, directory, inputs = run
+    words = ["--tables", "store", "--ram", "1KB", "--ssd", str(tmp_path / "ssd")]
+    path = tmp_path / "ads" / "1"
+    assert cli.main(["export", str(directory / "kept"), str(path), *words]) == 0
+    expected = model.predict_on_batch(inputs)
+    np.testing.assert_allclose(served(path, inputs), expected, atol=1e-6)
+
+
 def refused(message, *arguments, capsys):
     assert cli.main([str(argument) for argument in arguments]) == 2
     assert message in capsys.readouterr().err

@@ -6,6 +6,7 @@ from tfctr.commands.options import Commands
 
 # Those of tfctr.export, which imports TensorFlow.
 QUANTIZATIONS = ("float16", "int8")
+TABLES = ("stock", "store")
 
 
 def add_parser(commands: Commands) -> None:
@@ -36,6 +37,20 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--max-bytes", metavar="SIZE", help="keep the most used rows only, such as 4GB"
     )
+    parser.add_argument(
+        "--tables",
+        choices=TABLES,
+        default=TABLES[0],
+        help="variables, or stores for servers that link the library of our ops",
+    )
+    parser.add_argument(
+        "--ram",
+        metavar="SIZE",
+        help="of rows in stores, such as 4GB; others are on SSD",
+    )
+    parser.add_argument(
+        "--ssd", metavar="DIR", help="of the server, for these; default: its temporary"
+    )
     parser.set_defaults(run=_run)
 
 
@@ -50,6 +65,9 @@ def _run(options: argparse.Namespace) -> int:
         quantize=options.quantize,
         file_size=options.file_size,
         max_bytes=options.max_bytes,
+        tables=options.tables,
+        ram=options.ram,
+        ssd=options.ssd,
     )
     print(f"Written: {path}")
     return 0

@@ -15,6 +15,7 @@ from tfctr.export.draft import read_manifest
 from tfctr.export.rest import model_url, rest_client
 from tfctr.export.saved_model import CHECKED_ROWS
 from tfctr.export.serving_process import compare
+from tfctr_ops import library
 
 _PROGRAM = pathlib.Path(__file__).with_name("serving_process.py")
 # Of float32 rows; sums of a graph differ by their order.
@@ -31,8 +32,9 @@ def check(
 
     All files are compared with their checksums first. Then a new process, which knows
     TensorFlow and nothing of tfctr, loads the export, predicts the whole batch and each
-    row of it from several threads at once. With `server`, a running TensorFlow Serving
-    is asked instead, by REST.
+    row of it from several threads at once; of an export with `tables="store"`, it links
+    the library of our ops besides. With `server`, a running TensorFlow Serving is asked
+    instead, by REST.
 
     Args:
         directory: Path that `saved_model` has written.
@@ -81,8 +83,9 @@ def check(
         raise ValueError(
             f"`threads` must be a positive integer. Received: threads={threads}."
         )
+    linked = [] if manifest.get("store") is None else [str(library.path())]
     served = (
-        _serve(path, rows, threads)
+        _serve(path, rows, threads, *linked)
         if server is None
         else _ask_server(path, manifest, rows, threads, server)
     )
@@ -166,10 +169,13 @@ def _ask_server(
     return {"load_seconds": None, **compare(ask, str(rows), threads)}
 
 
-def _serve(path: pathlib.Path, rows: pathlib.Path, threads: int) -> dict[str, Any]:
+def _serve(
+    path: pathlib.Path, rows: pathlib.Path, threads: int, *linked: str
+) -> dict[str, Any]:
     # -P: nothing lies beside the program that could be imported; and no path to ours.
     env = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, "-P", str(_PROGRAM), str(path), str(rows), str(threads)]
+    arguments = [str(path), str(rows), str(threads), *linked]
+    command = [sys.executable, "-P", str(_PROGRAM), *arguments]
     done = subprocess.run(
         command,
         cwd=path.parent,

@@ -60,6 +60,12 @@ def delta(
     """
     old_path, new_path = pathlib.Path(earlier), pathlib.Path(later)
     old_facts, new_facts = read_manifest(old_path), read_manifest(new_path)
+    for export, facts in ((old_path, old_facts), (new_path, new_facts)):
+        if facts.get("store") is not None:
+            raise ValueError(
+                "`delta` compares exports with tables='stock'. Received: "
+                f"'{export}', with tables='store'. Copy the whole export."
+            )
     old, new = VariableFiles(old_path), VariableFiles(new_path)
     tables, others = _numbers(new), [n for n in new.names if table_part(n) is None]
     names = [list(facts["tables"]) for facts in (old_facts, new_facts)]

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -14,18 +14,23 @@ from keras_layers.dynamic_embedding import layers_of
 from keras_layers.frozen_tables import frozen_tables
 from keras_layers.storage.byte_size import parse_bytes
 from keras_layers.storage.storage import KeyPairs, Table
+from keras_layers.table_group import TableGroup
 from tfctr.distributed import engine
 from tfctr.distributed.saving import gather_counts, gather_vectors
 from tfctr.export.draft import EXTRA, new_directory, refuse_existing, write_manifest
 from tfctr.export.model_inputs import ModelInputs, Tensors
 from tfctr.export.resources import resources_of
 from tfctr.export.selection import Usage, is_among, most_used, row_bytes
-from tfctr.export.stock_ops import check_stock_ops
+from tfctr.export.served_table import SERVED_OPS, ServedTable, located, served_tables
+from tfctr.export.stock_ops import check_ops
 from tfctr.export.stock_table import QUANTIZATIONS, StockTable
 from tfctr.export.warm_up import write_warm_up
 
 CHECKED_ROWS = f"{EXTRA}/tfctr_examples.npz"
 EXAMPLES_INPUT = "examples"
+TABLES = ("stock", "store")
+
+StandIn = StockTable | ServedTable
 
 
 def saved_model(
@@ -36,6 +41,8 @@ def saved_model(
     examples: Any = None,
     file_size: int | str | None = None,
     max_bytes: int | str | None = None,
+    ram: int | str | None = None,
+    ssd: str | os.PathLike[str] | None = None,
 ) -> pathlib.Path:
     """Exports a model as a SavedModel that any TensorFlow loads, without tfctr.
 
@@ -60,6 +67,8 @@ def saved_model(
             the export is complete. Its parent is the name of the model in warm-up
             requests.
         tables: String. `"stock"`: tables become variables, read by built-in ops.
+            `"store"`: they become embedding stores that are only read, for servers that
+            link the library `tfctr_ops.library.path()`; there is no delta of them.
         quantize: String. `"float16"` or `"int8"` rows, the latter with a scale of each
             row's own; default rows are rounded likewise. `None` keeps float32.
         examples: A batch of inputs, as the model takes them. They become the warm-up
@@ -73,6 +82,14 @@ def saved_model(
             updates those have seen. Updates are counted, of an id once a step, and not
             lookups: ids that requests ask for often and training saw seldom count as
             seldom used. `None` keeps all.
+        ram: Bytes, such as `"4GB"`, with `tables="store"`. How much of the server's
+            memory all rows take, the index on top; each table has a part of it, in
+            proportion to its rows. Those that saw the most updates stay there, and the
+            others are read from `ssd`. `None` means no limit.
+        ssd: Path, on the server, with `ram`. A directory for scratch on a fast disk:
+            rows are copied to a directory of their own in it when the model is loaded,
+            and that is gone when the model is. `None`: the server's temporary
+            directory.
 
     Returns:
         The directory.
@@ -99,8 +116,11 @@ def saved_model(
     """
     path = pathlib.Path(directory).absolute()
     _check_options(tables, quantize)
+    _check_store(tables, {"quantize": quantize, "max_bytes": max_bytes}, ram, ssd)
     options = _save_options(file_size)
     limit = None if max_bytes is None else parse_bytes("max_bytes", max_bytes)
+    ram_bytes = None if ram is None else parse_bytes("ram", ram)
+    ssd = None if ssd is None else os.fspath(ssd)
     if not model.built:
         raise ValueError(
             f"Model '{model.name}' must be built before it is exported. Received: a "
@@ -112,13 +132,23 @@ def saved_model(
             inputs = ModelInputs.of(model, examples)
             request = None if examples is None else inputs.to_tensors(examples)
     # Both of them read the tables of all ranks.
-    stock, coverage = _stock_tables(model, quantize, limit)
+    groups = _groups(model)
+    served = served_tables(groups, ram_bytes, ssd) if tables == "store" else []
+    stand_ins: Sequence[StandIn] = served
+    coverage: dict[str, float] = {}
+    if tables == "stock":
+        stand_ins, coverage = _stock_tables(groups, quantize, limit)
     predicted = None if examples is None else _predict(model, examples)
     with _on_all_ranks(path, "written"):
         if engine.is_main():
-            module, signatures = _module(model, inputs, stock)
+            live = [group.table for group in groups.values()]
+            frozen = dict(zip(live, stand_ins, strict=True))
+            module, signatures = _module(model, inputs, frozen)
             with new_directory(path) as draft:
-                tf.saved_model.save(module, str(draft), signatures, options)
+                with located(served, module):
+                    tf.saved_model.save(module, str(draft), signatures, options)
+                for table in served:
+                    table.write(draft)
                 if request is not None and predicted is not None:
                     requests = [("serving_default", request)]
                     write_warm_up(draft, requests, path.parent.name)
@@ -128,7 +158,10 @@ def saved_model(
                     {
                         "model": model.name,
                         "quantize": quantize,
-                        "tables": {each.label: each.num_rows for each in module.tables},
+                        "store": {"ram": ram_bytes, "ssd": ssd}
+                        if tables == "store"
+                        else None,
+                        "tables": {each.label: each.num_rows for each in stand_ins},
                         "coverage": coverage,
                         "inputs": list(inputs.tensor_specs()),
                         "outputs": list(
@@ -155,9 +188,9 @@ def _on_all_ranks(path: pathlib.Path, name: str) -> Iterator[None]:
 
 
 def _check_options(tables: str, quantize: str | None) -> None:
-    if tables != "stock":
+    if tables not in TABLES:
         raise ValueError(
-            "`tables` must be 'stock', which makes variables of them. "
+            "`tables` must be 'stock', which makes variables of them, or 'store'. "
             f"Received: tables={tables!r}."
         )
     if quantize is not None and quantize not in QUANTIZATIONS:
@@ -165,6 +198,24 @@ def _check_options(tables: str, quantize: str | None) -> None:
         raise ValueError(
             f"`quantize` must be None or one of {known}. "
             f"Received: quantize={quantize!r}."
+        )
+
+
+def _check_store(tables: str, stock: Mapping[str, Any], ram: Any, ssd: Any) -> None:
+    """Checks that options go with the tables that there will be."""
+    store = {"ram": ram, "ssd": ssd}
+    kind, others = ("stock", stock) if tables == "store" else ("store", store)
+    given = [f"{name}={value!r}" for name, value in others.items() if value is not None]
+    if given:
+        names = " and ".join(f"`{name}`" for name in others)
+        raise ValueError(
+            f"{names} go with tables='{kind}'. "
+            f"Received: tables={tables!r}, {', '.join(given)}."
+        )
+    if ssd is not None and ram is None:
+        raise ValueError(
+            "With `ssd`, `ram` must say how many bytes of rows stay in memory. "
+            f"Received: ram=None, ssd='{ssd}'."
         )
 
 
@@ -176,13 +227,8 @@ def _save_options(file_size: int | str | None) -> tf.saved_model.SaveOptions:
     return tf.saved_model.SaveOptions(experimental_sharding_callback=policy)
 
 
-def _stock_tables(
-    model: keras.Model, quantize: str | None, max_bytes: int | None
-) -> tuple[dict[Table, StockTable], dict[str, float]]:
-    """Returns what stands in for each live table; on rank 0 alone with its rows.
-
-    And the share of the updates that the rows which it keeps have seen.
-    """
+def _groups(model: keras.Model) -> dict[str, TableGroup]:
+    """Returns the live tables by their names in the export."""
     layers = layers_of(model)
     names = [layer.name for layer in layers]
     if len(set(names)) < len(names):
@@ -191,11 +237,20 @@ def _stock_tables(
             f"Received: layers {names} of model '{model.name}'. Name them apart: "
             "DynamicEmbedding(..., name=...)."
         )
-    groups = {
+    return {
         f"{layer.name}/{group.config.name}": group
         for layer in layers
         for group in layer.groups
     }
+
+
+def _stock_tables(
+    groups: Mapping[str, TableGroup], quantize: str | None, max_bytes: int | None
+) -> tuple[list[StockTable], dict[str, float]]:
+    """Returns what stands in for each live table; on rank 0 alone with its rows.
+
+    And the share of the updates that the rows which it keeps have seen.
+    """
     kept: dict[str, KeyPairs] = {}
     coverage: dict[str, float] = {}
     if max_bytes is not None and groups:
@@ -206,7 +261,7 @@ def _stock_tables(
             for name, group in groups.items()
         }
         kept, coverage = most_used(usages, max_bytes)
-    found: dict[Table, StockTable] = {}
+    found = []
     for name, group in groups.items():
         dim = group.config.dim
         keys, rows = gather_vectors(group.table, dim)
@@ -214,24 +269,24 @@ def _stock_tables(
             stays = is_among(keys, kept[name])
             keys, rows = keys[stays], rows[stays]
         default_row = group.config.default_row or (0.0,) * dim
-        found[group.table] = StockTable(name, keys, rows, default_row, quantize)
+        found.append(StockTable(name, keys, rows, default_row, quantize))
     return found, coverage
 
 
 def _module(
-    model: keras.Model, inputs: ModelInputs, stock: Mapping[Table, StockTable]
+    model: keras.Model, inputs: ModelInputs, frozen: Mapping[Table, StandIn]
 ) -> tuple[tf.Module, dict[str, Any]]:
     """Returns what is saved, and its signatures."""
-    signatures = _signatures(model, inputs, stock)
+    signatures = _signatures(model, inputs, frozen)
     module = tf.Module()
-    module.tables = list(stock.values())
+    module.tables = list(frozen.values())
     module.weights = _weights(model, signatures.values(), module.tables)
     module.resources = resources_of(model)
     return module, signatures
 
 
 def _weights(
-    model: keras.Model, functions: Iterable[Any], tables: Iterable[StockTable]
+    model: keras.Model, functions: Iterable[Any], tables: Iterable[StandIn]
 ) -> list[tf.Variable]:
     """Returns what predictions need: no counters, no state of the optimizer."""
     needed = {id(v): v for function in functions for v in function.variables}
@@ -245,7 +300,7 @@ def _weights(
 
 
 def _signatures(
-    model: keras.Model, inputs: ModelInputs, stock: Mapping[Table, StockTable]
+    model: keras.Model, inputs: ModelInputs, frozen: Mapping[Table, StandIn]
 ) -> dict[str, Any]:
     def serve(**tensors: tf.Tensor) -> Tensors:
         return _predict(model, inputs.from_tensors(tensors))
@@ -259,12 +314,13 @@ def _signatures(
     if not inputs.without_size:
         spec = tf.TensorSpec([None], tf.string, EXAMPLES_INPUT)
         functions["serving_examples"] = (serve_examples, {EXAMPLES_INPUT: spec})
+    is_served = any(isinstance(table, ServedTable) for table in frozen.values())
     signatures = {}
     for name, (function, specs) in functions.items():
         traced = tf.function(function, autograph=False)
-        with frozen_tables(stock):
+        with frozen_tables(frozen):
             signatures[name] = traced.get_concrete_function(**specs)
-        check_stock_ops(signatures[name], model.name)
+        check_ops(signatures[name], model.name, SERVED_OPS if is_served else ())
     return signatures
 
 

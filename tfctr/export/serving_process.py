@@ -1,9 +1,9 @@
 """Answers requests from an export; run as a program that knows TensorFlow alone.
 
-    serving_process.py EXPORT REQUESTS THREADS
+    serving_process.py EXPORT REQUESTS THREADS [LIBRARY]
 
 REQUESTS is an `.npz` file of `inputs/NAME` and `outputs/NAME`; what came of it is
-printed as one line of JSON.
+printed as one line of JSON. LIBRARY has ops that the server links.
 """
 
 import json
@@ -34,8 +34,12 @@ Arrays = dict[str, Any]
 Ask = Callable[[Arrays], Arrays]
 
 
-def main(export: str, requests: str, num_threads: int) -> None:
+def main(
+    export: str, requests: str, num_threads: int, library: str | None = None
+) -> None:
     """Prints the differences, and the times in milliseconds."""
+    if library is not None:
+        tf.load_op_library(library)
     start = time.perf_counter()
     loaded = tf.saved_model.load(export)
     load_seconds = time.perf_counter() - start
@@ -170,4 +174,4 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

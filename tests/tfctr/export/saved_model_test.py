@@ -195,7 +195,7 @@ def refused(message, *arguments, error=ValueError, **options):
 def test_wrong_options_are_refused(tmp_path):
     model = sequential()
     path = tmp_path / "1"
-    refused("Received: tables='store'.", model, path, tables="store")
+    refused("or 'store'. Received: tables='hash'.", model, path, tables="hash")
     refused(
         "one of 'float16', 'int8'. Received: quantize='int4'",
         model,

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfctr import training
 from tfctr.config import TrainConfig
 from tfctr.export import check, saved_model
+from tfctr_ops import library
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SOURCE = pathlib.Path(__file__).with_name("serve.cc")
@@ -68,14 +69,14 @@ def as_requested(inputs):
             yield name, values
 
 
-def answer(program, path, inputs):
+def answer(program, path, inputs, linked=""):
     lines = "\n".join(tensor_line(*each) for each in as_requested(inputs))
     done = subprocess.run(
         [program, path],
         input=lines,
         capture_output=True,
         text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "LD_PRELOAD": str(linked)},
     )
     assert done.returncode == 0, done.stderr
     name, _, rank, *numbers = done.stdout.split()
@@ -90,13 +91,21 @@ def test_it_links_nothing_of_tfctr(serve):
     assert "tfctr" not in linked.stdout.replace(str(serve), "")
 
 
-def test_it_predicts_as_the_model_does(serve, clicks, batch, tmp_path):
-    path = saved_model(clicks, tmp_path / "1", file_size=2000)
+@pytest.mark.parametrize(
+    "linked, options",
+    [
+        ("", {"file_size": 2000}),
+        (library.path(), {"tables": "store"}),
+        (library.path(), {"tables": "store", "ram": "1KB"}),
+    ],
+)
+def test_it_predicts_as_the_model_does(serve, clicks, batch, tmp_path, linked, options):
+    path = saved_model(clicks, tmp_path / "1", **options)
     inputs = batch(9, largest=100)
     # No words without letters, which a line of words cannot show.
     words = tf.where(inputs["words"] == "", "b", inputs["words"])
     inputs = {**inputs, "words": words}
-    name, found = answer(serve, path, inputs)
+    name, found = answer(serve, path, inputs, linked)
     assert name == "click"
     expected = clicks.predict_on_batch(inputs)
     np.testing.assert_allclose(found, expected, atol=1e-6)
