@@ -8,6 +8,7 @@ from tfctr_ops.distinct_keys import (
     sum_gradients,
 )
 from tfctr_ops.embedding_store import EmbeddingStore, Rows
+from tfctr_ops.fused_rows import update_fused_rows
 from tfctr_ops.key_routes import KeyRoutes, SentKeys, read_key_messages, route_keys
 from tfctr_ops.row_initializer import RowInitializer
 from tfctr_ops.sample_counts import sample_counts
@@ -46,4 +47,5 @@ __all__ = [
     "route_keys",
     "sample_counts",
     "sum_gradients",
+    "update_fused_rows",
 ]

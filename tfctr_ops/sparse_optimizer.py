@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "ftrl")
 
@@ -169,6 +170,26 @@ class SparseOptimizer:
         if dim > 1:
             return decided
         return dataclasses.replace(decided, clip_ratio=None, clip_floor=0.0)
+
+    def op_attributes(self) -> dict[str, Any]:
+        """Returns the attributes of ops that make this update."""
+        return dict(
+            optimizer=self.kind,
+            beta_1=self.beta_1,
+            beta_2=self.beta_2,
+            epsilon=self.epsilon,
+            per_row_bias_correction=self.bias_correction == "row",
+            weight_decay=self.weight_decay,
+            initial_accumulator=self.initial_accumulator_value,
+            learning_rate_power=self.learning_rate_power,
+            l1=self.l1,
+            l2=self.l2,
+            l2_shrinkage=self.l2_shrinkage,
+            beta=self.beta,
+            clip_ratio=-1.0 if self.clip_ratio is None else self.clip_ratio,
+            clip_floor=self.clip_floor,
+            l2_penalty=self.l2_penalty,
+        )
 
     def num_slot_floats(self, dim: int) -> int:
         """Returns how many floats of state a row of `dim` weights carries.

@@ -203,7 +203,6 @@ class StoreConfig:
 
     def op_attributes(self) -> dict[str, Any]:
         """Returns the attributes of the op that makes a store of it."""
-        optimizer = self.optimizer.for_dim(self.dim)
         return dict(
             table=self.table,
             dim=self.dim,
@@ -234,21 +233,7 @@ class StoreConfig:
             initializer=self.initializer.kind,
             initializer_location=self.initializer.location,
             initializer_scale=self.initializer.scale,
-            optimizer=optimizer.kind,
-            beta_1=optimizer.beta_1,
-            beta_2=optimizer.beta_2,
-            epsilon=optimizer.epsilon,
-            per_row_bias_correction=optimizer.bias_correction == "row",
-            weight_decay=optimizer.weight_decay,
-            initial_accumulator=optimizer.initial_accumulator_value,
-            learning_rate_power=optimizer.learning_rate_power,
-            l1=optimizer.l1,
-            l2=optimizer.l2,
-            l2_shrinkage=optimizer.l2_shrinkage,
-            beta=optimizer.beta,
-            clip_ratio=-1.0 if optimizer.clip_ratio is None else optimizer.clip_ratio,
-            clip_floor=optimizer.clip_floor,
-            l2_penalty=optimizer.l2_penalty,
+            **self.optimizer.for_dim(self.dim).op_attributes(),
         )
 
 

@@ -1,7 +1,6 @@
 """`FusedRows`: whole rows in TFRA's tables, one value per key.
 
-A value is `[weights | slots | feature | updates | last update]`, the last three being
-int32 whose bits stand in the place of a float32.
+A value is a whole row: `[weights | slots | feature | updates | last update]`.
 """
 
 import contextlib
@@ -13,12 +12,18 @@ import tensorflow as tf
 
 from keras_layers.expiry import Expiry
 from keras_layers.storage.tfra.expired_keys import expired_keys
-from keras_layers.storage.tfra.keyed_rows import DistinctKeys, FoundRows, KeyedRows
+from keras_layers.storage.tfra.keyed_rows import (
+    NUM_COUNTERS,
+    DistinctKeys,
+    FoundRows,
+    KeyedRows,
+    counters_of,
+    whole_rows,
+)
 from tfctr_ops import Rows
 from tfctr_ops.eager_call import call_eagerly
 
 _GOLDEN = 0x9E3779B97F4A7C15
-NUM_COUNTERS = 3
 
 
 def to_words(ids: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
@@ -81,7 +86,7 @@ class FusedRows(KeyedRows):
         rows, exists = self._variable.lookup(_words(keys), return_exists=True)
         rows = tf.ensure_shape(rows, [None, self.num_floats + NUM_COUNTERS])
         exists = tf.reshape(exists, [-1])
-        features, counts, last_steps = self._counters(rows)
+        features, counts, last_steps = counters_of(rows)
         meets = tf.logical_and(exists, tf.not_equal(features, keys.features))
         check = tf.debugging.Assert(
             tf.logical_not(tf.reduce_any(meets)),
@@ -97,15 +102,7 @@ class FusedRows(KeyedRows):
             values = tf.identity(rows)
         return FoundRows(values, counts, last_steps, exists)
 
-    def upsert(
-        self,
-        keys: DistinctKeys,
-        values: Sequence[tf.Tensor],
-        counts: tf.Tensor,
-        last_steps: tf.Tensor,
-    ) -> None:
-        counters = tf.stack([keys.features, counts, last_steps], axis=1)
-        rows = tf.concat([*values, tf.bitcast(counters, tf.float32)], axis=1)
+    def upsert(self, keys: DistinctKeys, rows: tf.Tensor) -> None:
         self._variable.upsert(_words(keys), rows)
 
     def remove(self, keys: DistinctKeys) -> None:
@@ -114,7 +111,7 @@ class FusedRows(KeyedRows):
     def export(self) -> Rows:
         words, rows = self._variable.export()
         rows = tf.ensure_shape(rows, [None, self.num_floats + NUM_COUNTERS])
-        features, counts, last_steps = self._counters(rows)
+        features, counts, last_steps = counters_of(rows)
         return Rows(
             to_ids(words, features),
             features,
@@ -129,7 +126,7 @@ class FusedRows(KeyedRows):
             tf.cast(column, tf.int32) for column in (rows.counts, rows.last_steps)
         )
         keys = DistinctKeys(rows.ids, rows.features)
-        self.upsert(keys, [rows.values], counts, last_steps)
+        self.upsert(keys, whole_rows(rows.features, [rows.values], counts, last_steps))
         if self.keeps_all and int(self.size()) != len(rows.ids):
             raise ValueError(
                 f"Table '{self._table}' keeps 64 bits of feature and id together, and "
@@ -156,12 +153,6 @@ class FusedRows(KeyedRows):
 
     def stats(self) -> dict[str, int]:
         return {}
-
-    def _counters(self, rows: tf.Tensor) -> list[tf.Tensor]:
-        counters: list[tf.Tensor] = tf.unstack(
-            tf.bitcast(rows[:, self.num_floats :], tf.int32), axis=1
-        )
-        return counters
 
 
 def _words(keys: DistinctKeys) -> tf.Tensor:

@@ -1,15 +1,15 @@
 """`HybridRows`: rows in a table of TFRA, and below it in an embedding store."""
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
 from keras_layers.expiry import Expiry
-from keras_layers.storage.tfra.fused_rows import NUM_COUNTERS, FusedRows
+from keras_layers.storage.tfra.fused_rows import FusedRows
 from keras_layers.storage.tfra.keyed_rows import (
+    NUM_COUNTERS,
     DistinctKeys,
     FoundRows,
     KeyedRows,
+    counters_of,
     nothing,
 )
 from tfctr_ops import EmbeddingStore, Rows
@@ -81,16 +81,12 @@ class HybridRows(KeyedRows):
         rows: FoundRows = tf.cond(tf.size(missing) > 0, find_cold, lambda: found)
         return rows
 
-    def upsert(
-        self,
-        keys: DistinctKeys,
-        values: Sequence[tf.Tensor],
-        counts: tf.Tensor,
-        last_steps: tf.Tensor,
-    ) -> None:
+    def upsert(self, keys: DistinctKeys, rows: tf.Tensor) -> None:
+        _, counts, last_steps = counters_of(rows)
+
         def put_hot() -> tf.Tensor:
             with tf.control_dependencies([self._keep_below_most(tf.size(keys.ids))]):
-                self._hot.upsert(keys, values, counts, last_steps)
+                self._hot.upsert(keys, rows)
             # Rows that are set by hand keep their last update, of before the last copy.
             oldest = tf.reduce_min(tf.cast(last_steps, tf.int64))
             self._copied_at.assign(tf.minimum(self._copied_at, oldest - 1))
@@ -99,10 +95,9 @@ class HybridRows(KeyedRows):
 
         def put_cold() -> tf.Tensor:
             steps, updates = tf.cast(last_steps, tf.int64), tf.cast(counts, tf.int64)
-            rows = Rows(
-                keys.ids, keys.features, tf.concat([*values], axis=1), steps, updates
-            )
-            return self._move_down(rows)
+            values = rows[:, : self.num_floats]
+            leaving = Rows(keys.ids, keys.features, values, steps, updates)
+            return self._move_down(leaving)
 
         if self._most is None:
             put_hot()

@@ -8,9 +8,9 @@ import keras
 import tensorflow as tf
 
 from keras_layers.storage.storage import Forecast, Storage
-from keras_layers.storage.tfra.fused_rows import NUM_COUNTERS
 from keras_layers.storage.tfra.hybrid_rows import HybridRows
 from keras_layers.storage.tfra.hybrid_table import HybridTable
+from keras_layers.storage.tfra.keyed_rows import NUM_COUNTERS
 from keras_layers.storage.tfra.tfra_storage import (
     HKV_FILLED,
     TfraStorage,

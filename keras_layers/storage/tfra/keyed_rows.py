@@ -9,6 +9,10 @@ import tensorflow as tf
 from keras_layers.expiry import Expiry
 from tfctr_ops import Rows
 
+# Of a whole row, behind its weights and slots: the feature, how many updates it has
+# seen, and the last of them, int32 whose bits stand in the place of a float32.
+NUM_COUNTERS = 3
+
 
 class DistinctKeys(NamedTuple):
     """Keys of which no two are equal.
@@ -31,8 +35,8 @@ class FoundRows(NamedTuple):
     """Rows of distinct keys; those that do not exist hold nothing of use.
 
     Attributes:
-        values: float32 `(n, at least num_floats)`: weights, then slots; what follows is
-            of no use.
+        values: float32 `(n, num_floats + NUM_COUNTERS)`: weights, then slots; the
+            counters are of no use, those of the next two are right.
         counts: int32 `(n,)`. How many updates each row has seen.
         last_steps: int32 `(n,)`. The last of them.
         exists: bool `(n,)`.
@@ -42,6 +46,33 @@ class FoundRows(NamedTuple):
     counts: tf.Tensor
     last_steps: tf.Tensor
     exists: tf.Tensor
+
+
+def whole_rows(
+    features: tf.Tensor,
+    values: Sequence[tf.Tensor],
+    counts: tf.Tensor,
+    last_steps: tf.Tensor,
+) -> tf.Tensor:
+    """Returns rows with their counters, float32 `(n, num_floats + NUM_COUNTERS)`.
+
+    Args:
+        features: int32 `(n,)`.
+        values: float32 tensors of `n` rows that stand side by side, together
+            `num_floats` wide: weights, then slots.
+        counts: int32 `(n,)`; see `FoundRows`.
+        last_steps: int32 `(n,)`; see `FoundRows`.
+    """
+    counters = tf.stack([features, counts, last_steps], axis=1)
+    return tf.concat([*values, tf.bitcast(counters, tf.float32)], axis=1)
+
+
+def counters_of(rows: tf.Tensor) -> list[tf.Tensor]:
+    """Returns features, counts and last steps of whole rows, each int32 `(n,)`."""
+    counters: list[tf.Tensor] = tf.unstack(
+        tf.bitcast(rows[:, -NUM_COUNTERS:], tf.int32), num=NUM_COUNTERS, axis=1
+    )
+    return counters
 
 
 def nothing() -> tf.Tensor:
@@ -69,21 +100,12 @@ class KeyedRows(abc.ABC):
         """
 
     @abc.abstractmethod
-    def upsert(
-        self,
-        keys: DistinctKeys,
-        values: Sequence[tf.Tensor],
-        counts: tf.Tensor,
-        last_steps: tf.Tensor,
-    ) -> None:
+    def upsert(self, keys: DistinctKeys, rows: tf.Tensor) -> None:
         """Sets rows, inserting those that do not exist.
 
         Args:
             keys: `DistinctKeys`.
-            values: float32 tensors of `n` rows that stand side by side, together
-                `num_floats` wide: weights, then slots.
-            counts: int32 `(n,)`; see `FoundRows`.
-            last_steps: int32 `(n,)`; see `FoundRows`.
+            rows: float32 `(n, num_floats + NUM_COUNTERS)`, as of `whole_rows`.
         """
 
     @abc.abstractmethod

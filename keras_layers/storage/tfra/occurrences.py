@@ -14,7 +14,7 @@ def weights_of(rows: tf.Tensor, places: tf.Tensor, dim: int, device: str) -> tf.
         dim: Integer.
         device: String. Where the rows are.
     """
-    if not _is_gpu(device):
+    if not is_gpu(device):
         return gather_weights(rows, places, dim)
     with tf.device(device):
         padded = tf.pad(rows[:, :dim], [[1, 0], [0, 0]])
@@ -32,11 +32,12 @@ def sums_of(
         num_rows: int32 scalar.
         device: String. Where the sums are to be.
     """
-    if not _is_gpu(device):
+    if not is_gpu(device):
         return sum_gradients(gradients, places, num_rows)
     with tf.device(device):
         return tf.math.unsorted_segment_sum(gradients, places, num_rows)
 
 
-def _is_gpu(device: str) -> bool:
+def is_gpu(device: str) -> bool:
+    """Whether the name of a device is that of a GPU."""
     return "GPU" in device.upper()

@@ -12,12 +12,9 @@ import tensorflow as tf
 
 from keras_layers.storage.byte_size import parse_bytes
 from keras_layers.storage.storage import Forecast, Storage
-from keras_layers.storage.tfra.fused_rows import (
-    NUM_COUNTERS,
-    FusedRows,
-    partition_words,
-)
+from keras_layers.storage.tfra.fused_rows import FusedRows, partition_words
 from keras_layers.storage.tfra.import_guard import import_tfra
+from keras_layers.storage.tfra.keyed_rows import NUM_COUNTERS
 from keras_layers.storage.tfra.kv_creators import CREATORS, kv_creator
 from keras_layers.storage.tfra.tfra_table import TfraTable
 from keras_layers.storage.tfra.trained_rows import TrainedRows

@@ -6,17 +6,22 @@ from typing import Any, cast
 import tensorflow as tf
 
 from keras_layers.expiry import Expiry
-from keras_layers.storage.tfra.fused_rows import NUM_COUNTERS
 from keras_layers.storage.tfra.initial_rows import initial_weights
-from keras_layers.storage.tfra.keyed_rows import DistinctKeys, FoundRows, KeyedRows
-from keras_layers.storage.tfra.occurrences import sums_of, weights_of
+from keras_layers.storage.tfra.keyed_rows import (
+    NUM_COUNTERS,
+    DistinctKeys,
+    FoundRows,
+    KeyedRows,
+    whole_rows,
+)
+from keras_layers.storage.tfra.occurrences import is_gpu, sums_of, weights_of
 from keras_layers.storage.tfra.row_maths import (
     clip_gradients,
     initial_slots,
     update_rows,
 )
 from keras_layers.table_config import TableConfig
-from tfctr_ops import Rows, distinct_keys
+from tfctr_ops import Rows, distinct_keys, update_fused_rows
 
 
 class TrainedRows:
@@ -51,7 +56,7 @@ class TrainedRows:
         self._clips = self._rule.clip_ratio is not None
         self._per_row = self._rule.bias_correction == "row"
         # A function, since eager ops and optimized graphs round differently.
-        self._moved = tf.function(
+        self._move_by_ops = tf.function(
             self._move,
             input_signature=[
                 tf.TensorSpec([None, rows.num_floats + NUM_COUNTERS]),
@@ -158,19 +163,12 @@ class TrainedRows:
             step: int64 scalar. The number of this update.
             learning_rate: float32 scalar.
         """
-        counts = found.counts + 1
-        updates = tf.cast(counts[:, None], tf.int64) if self._per_row else step
-        with tf.device(self._device):
-            num_rows = tf.size(keys.ids)
-            sums = sums_of(gradients, places, num_rows, self._device)
-            values, num_clipped = self._moved(
-                found.values, sums, keys.counts, learning_rate, updates
-            )
+        sums = sums_of(gradients, places, tf.size(keys.ids), self._device)
+        moved, num_clipped = self._moved(keys, found, sums, step, learning_rate)
         self._updated.assign_add(tf.size(keys.ids, out_type=tf.int64))
         if self._clips:
             self._clipped.assign_add(num_clipped)
-        last_steps = tf.fill(tf.shape(counts), tf.cast(step, tf.int32))
-        self._upsert(keys, values, counts, last_steps, found.exists)
+        self._upsert(keys, moved, found.exists)
         if self._config.expiry and self._config.expiry.every:
             is_due = tf.equal(step % self._config.expiry.every, 0)
             tf.cond(is_due, lambda: self.expire(step), lambda: tf.zeros([], tf.int64))
@@ -179,7 +177,8 @@ class TrainedRows:
         """Sets the weights `(n, dim)` of keys; slots and counters stay."""
         found = self.find_or_make(keys)
         values = [weights, found.values[:, self._config.dim : self._rows.num_floats]]
-        self._upsert(keys, values, *found[1:])
+        rows = whole_rows(keys.features, values, found.counts, found.last_steps)
+        self._upsert(keys, rows, found.exists)
 
     def remove(self, keys: DistinctKeys) -> tf.Tensor:
         """Removes rows and returns how many existed, an int64 scalar."""
@@ -232,6 +231,35 @@ class TrainedRows:
             **self._rows.stats(),
         }
 
+    def _moved(
+        self,
+        keys: DistinctKeys,
+        found: FoundRows,
+        sums: tf.Tensor,
+        step: tf.Tensor,
+        learning_rate: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns whole rows after an update, and how many gradients were clipped."""
+        if not is_gpu(self._device):
+            return update_fused_rows(
+                self._rule,
+                found.values,
+                sums,
+                keys.features,
+                found.counts,
+                keys.counts,
+                learning_rate,
+                step,
+            )
+        counts = found.counts + 1
+        updates = tf.cast(counts[:, None], tf.int64) if self._per_row else step
+        with tf.device(self._device):
+            values, num_clipped = self._move_by_ops(
+                found.values, sums, keys.counts, learning_rate, updates
+            )
+        last_steps = tf.fill(tf.shape(counts), tf.cast(step, tf.int32))
+        return whole_rows(keys.features, values, counts, last_steps), num_clipped
+
     def _move(
         self,
         rows: tf.Tensor,
@@ -253,19 +281,12 @@ class TrainedRows:
         )
         return moved, num_clipped
 
-    def _upsert(
-        self,
-        keys: DistinctKeys,
-        values: Sequence[tf.Tensor],
-        counts: tf.Tensor,
-        last_steps: tf.Tensor,
-        exists: tf.Tensor,
-    ) -> None:
+    def _upsert(self, keys: DistinctKeys, rows: tf.Tensor, exists: tf.Tensor) -> None:
         new = tf.math.count_nonzero(tf.logical_not(exists))
         # First: they are there even if making room for them fails.
         balance = self._balance.assign_add(new, read_value=True)
         with tf.control_dependencies([balance]):
-            self._rows.upsert(keys, values, counts, last_steps)
+            self._rows.upsert(keys, rows)
 
 
 def _signed(words: Sequence[int]) -> tf.Tensor:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig
 from tfctr import cli
+from tfctr.commands import import_tfra as command_module
 from tfctr.migration import import_tfra
 from tfctr.migration.tfra import SLOTS
 from tfctr_ops import read_info
@@ -254,7 +255,7 @@ def test_the_command_takes_each_table_once(tmp_path, capsys):
 
 
 def test_the_command_offers_the_optimizers_that_can_be_imported():
-    assert tuple(SLOTS) == cli.TFRA_OPTIMIZERS
+    assert tuple(SLOTS) == command_module.OPTIMIZERS
 
 
 def test_a_part_of_the_files_is_not_enough(tmp_path):

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "tfctr_ops/cc/kernels/optimizer_attributes.h"
 #include "tfctr_ops/cc/kernels/resources.h"
 
 namespace tfctr {
@@ -63,9 +64,7 @@ class EmbeddingStoreOp : public tf::OpKernel {
  private:
   absl::Status ReadAttrs(tf::OpKernelConstruction* ctx) {
     std::vector<int64_t> seeds;
-    std::string kind, initializer, eviction;
-    SparseOptimizer& optimizer = options_.optimizer;
-    float beta_1, beta_2;
+    std::string initializer, eviction;
     TF_RETURN_IF_ERROR(ctx->GetAttr("table", &options_.name));
     TF_RETURN_IF_ERROR(ctx->GetAttr("dim", &options_.dim));
     TF_RETURN_IF_ERROR(ctx->GetAttr("num_threads", &num_threads_));
@@ -88,38 +87,8 @@ class EmbeddingStoreOp : public tf::OpKernel {
         ctx->GetAttr("initializer_location", &options_.initializer.location));
     TF_RETURN_IF_ERROR(
         ctx->GetAttr("initializer_scale", &options_.initializer.scale));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("optimizer", &kind));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("beta_1", &beta_1));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("beta_2", &beta_2));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("epsilon", &optimizer.epsilon));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("per_row_bias_correction",
-                                    &optimizer.per_row_bias_correction));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("weight_decay", &optimizer.weight_decay));
-    TF_RETURN_IF_ERROR(
-        ctx->GetAttr("initial_accumulator", &optimizer.initial_accumulator));
-    TF_RETURN_IF_ERROR(
-        ctx->GetAttr("learning_rate_power", &optimizer.learning_rate_power));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("l1", &optimizer.l1));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("l2", &optimizer.l2));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("l2_shrinkage", &optimizer.l2_shrinkage));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("beta", &optimizer.beta));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("clip_ratio", &optimizer.clip_ratio));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("clip_floor", &optimizer.clip_floor));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("l2_penalty", &optimizer.l2_penalty));
-
+    TF_RETURN_IF_ERROR(OptimizerFromAttributes(ctx, &options_.optimizer));
     options_.feature_seeds.assign(seeds.begin(), seeds.end());
-    optimizer.beta_1 = ShortestDouble(beta_1);
-    optimizer.beta_2 = ShortestDouble(beta_2);
-    // The op definition admits no other strings.
-    if (kind == "adagrad") {
-      optimizer.kind = SparseOptimizer::Kind::kAdagrad;
-    } else if (kind == "rowwise_adagrad") {
-      optimizer.kind = SparseOptimizer::Kind::kRowwiseAdagrad;
-    } else if (kind == "adam") {
-      optimizer.kind = SparseOptimizer::Kind::kAdam;
-    } else if (kind == "ftrl") {
-      optimizer.kind = SparseOptimizer::Kind::kFtrl;
-    }
     RowInitializer::Kind& law = options_.initializer.kind;
     if (initializer == "uniform") {
       law = RowInitializer::Kind::kUniform;
@@ -204,17 +173,6 @@ class EmbeddingStoreOp : public tf::OpKernel {
           options_.feature_seeds.size(), " feature_seeds."));
     }
     return absl::OkStatus();
-  }
-
-  // Attributes are floats, and 1 - 0.999f is off by 2e-5 of itself: bring back
-  // the decimal number that the user wrote.
-  static double ShortestDouble(float value) {
-    char digits[32];
-    for (int precision = 6; precision <= 9; ++precision) {
-      std::snprintf(digits, sizeof(digits), "%.*g", precision, value);
-      if (std::strtof(digits, nullptr) == value) break;
-    }
-    return std::strtod(digits, nullptr);
   }
 
   StoreOptions options_;

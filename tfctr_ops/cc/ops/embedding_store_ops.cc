@@ -1,6 +1,7 @@
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tfctr_ops/cc/ops/optimizer_attributes.h"
 
 namespace tfctr {
 namespace {
@@ -66,22 +67,7 @@ REGISTER_OP("Tfctr>EmbeddingStore")
     .Attr("initializer: {'constant', 'uniform', 'normal', 'truncated_normal'}")
     .Attr("initializer_location: float")
     .Attr("initializer_scale: float")
-    .Attr("optimizer: {'sgd', 'adagrad', 'rowwise_adagrad', 'adam', 'ftrl'}")
-    .Attr("beta_1: float")
-    .Attr("beta_2: float")
-    .Attr("epsilon: float")
-    .Attr("per_row_bias_correction: bool")
-    .Attr("weight_decay: float")
-    .Attr("initial_accumulator: float")
-    .Attr("learning_rate_power: float")
-    .Attr("l1: float")
-    .Attr("l2: float")
-    .Attr("l2_shrinkage: float")
-    .Attr("beta: float")
-    .Attr("clip_ratio: float = -1.0")
-    .Attr("clip_floor: float = 0.0")
-    .Attr("l2_penalty: float = 0.0")
-    .Input("budget: resource")
+    .TFCTR_OPTIMIZER_ATTRIBUTES.Input("budget: resource")
     .Output("store: resource")
     .SetIsStateful()  // Each call makes a new one.
     .SetShapeFn(ScalarShape)

@@ -465,7 +465,8 @@ def test_rows_are_found_by_their_distinct_keys(open_table):
     rows = open_table()._rows._rows
     some = DistinctKeys(tf.constant([5, 6], tf.int64), tf.constant([0, 1]))
     values = tf.reshape(tf.range(2.0 * rows.num_floats), [2, -1])
-    rows.upsert(some, [values], tf.constant([1, 2]), tf.constant([3, 4]))
+    counters = tf.constant([1, 2]), tf.constant([3, 4])
+    rows.upsert(some, whole_rows(some.features, [values], *counters))
     found = rows.find(DistinctKeys(tf.constant([6, 5], tf.int64), tf.constant([1, 1])))
     assert found.exists.numpy().tolist() == [True, False]
     np.testing.assert_array_equal(found.values[0, : rows.num_floats], values[1])
