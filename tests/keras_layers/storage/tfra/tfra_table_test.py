@@ -9,12 +9,8 @@ import tensorflow as tf
 
 from keras_layers import CountAdmission, Expiry, TableConfig, TieredStorage
 from keras_layers.storage.storage import SavedTable
-from keras_layers.storage.tfra.fused_rows import (
-    DistinctKeys,
-    partition_words,
-    to_ids,
-    to_words,
-)
+from keras_layers.storage.tfra.fused_rows import partition_words, to_ids, to_words
+from keras_layers.storage.tfra.keyed_rows import DistinctKeys, whole_rows
 from tfctr_ops import RowInitializer, SparseOptimizer
 
 DIM, SEEDS = 3, (2**64 - 1, 22)
