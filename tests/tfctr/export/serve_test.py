@@ -32,18 +32,21 @@ def serve():
     ):
         if not os.path.exists(needed):
             pytest.skip(f"this TensorFlow comes without {needed}")
-    version = f"{tf.__version__} {libraries} ".encode()
+    # Sessions and kernels are registered by loading libtensorflow_cc, so it has to be
+    # linked even where the symbols that the program names are found in another library.
+    command = [
+        *(compiler, "-w", "-O0", "-std=c++17", *tf.sysconfig.get_compile_flags()),
+        *(str(SOURCE), f"-L{libraries}", "-Wl,--no-as-needed"),
+        *("-l:libtensorflow_cc.so.2", *tf.sysconfig.get_link_flags()),
+        f"-Wl,-rpath,{libraries}",
+    ]
+    version = f"{tf.__version__} {command} ".encode()
     name = hashlib.sha256(version + SOURCE.read_bytes()).hexdigest()[:16]
     program = ROOT / "build" / "tests" / f"serve-{name}"
     if not program.exists():
         program.parent.mkdir(parents=True, exist_ok=True)
         partial = program.with_suffix(f".{os.getpid()}")
-        command = [
-            *(compiler, "-O0", "-std=c++17", *tf.sysconfig.get_compile_flags()),
-            *(str(SOURCE), "-o", str(partial), f"-L{libraries}"),
-            *("-l:libtensorflow_cc.so.2", *tf.sysconfig.get_link_flags()),
-            f"-Wl,-rpath,{libraries}",
-        ]
+        command += ["-o", str(partial)]
         subprocess.run(command, check=True)
         partial.replace(program)
     return program
