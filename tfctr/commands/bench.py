@@ -17,6 +17,7 @@ BENCHES = (
     "horovod",
     "topology",
     "serve",
+    "lookup",
     "read",
 )
 # Those that write gigabytes to a disk.
