@@ -19,6 +19,7 @@ _SUBMODULES = (
     "migration",
     "models",
     "optimizers",
+    "study",
     "topology",
     "training",
 )

@@ -132,6 +132,11 @@ class SparseOptimizer:
         self._check_denominator()
 
     def _check_clip(self) -> None:
+        if type(self.clip_linear) is not bool:
+            raise ValueError(
+                "`clip_linear` must be True or False. Received: "
+                f"clip_linear={self.clip_linear!r}."
+            )
         for name in ("clip_ratio", "clip_floor"):
             value = getattr(self, name)
             if value is not None and not value >= 0.0:

@@ -31,6 +31,8 @@ _CHUNK_BYTES = 128 << 10
 _SEGMENT_BYTES, _ENTRY_BYTES = 64, 8
 _FIRST_CAPACITY, _CAPACITY = 64, 2048
 _SECTOR = 4096
+# As many as Linux can be built for.
+_MAX_NUMA_NODES = 1024
 # Bytes of a block of the lists of "lru" and "lfu", which is of 512 rows.
 _LIST_BYTES = 4096
 
@@ -103,7 +105,8 @@ class TieredStorage(Storage):
                 "`num_threads` must not be negative. "
                 f"Received: num_threads={num_threads}."
             )
-        if numa_node is not None and (type(numa_node) is not int or numa_node < 0):
+        is_node = type(numa_node) is int and 0 <= numa_node < _MAX_NUMA_NODES
+        if numa_node is not None and not is_node:
             raise ValueError(
                 "`numa_node` must be the number of a NUMA node, or None. "
                 f"Received: numa_node={numa_node!r}."

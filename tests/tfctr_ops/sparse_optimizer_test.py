@@ -346,6 +346,11 @@ NAN = float("nan")
             "1.0, or no clip_floor.",
         ),
         (
+            "clip_linear",
+            1,
+            "`clip_linear` must be True or False. Received: clip_linear=1.",
+        ),
+        (
             "learning_rate_power",
             0.5,
             "`learning_rate_power` must be a finite number, not positive. "

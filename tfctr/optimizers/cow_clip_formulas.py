@@ -36,6 +36,11 @@ class ClipRule:
                 "`variant` must be one of 'paper', 'reference_code'. Received: "
                 f"variant={self.variant!r}."
             )
+        if type(self.clip_linear) is not bool:
+            raise ValueError(
+                "`clip_linear` must be True or False. Received: "
+                f"clip_linear={self.clip_linear!r}."
+            )
 
     def clips(self, dim: int) -> bool:
         """Returns whether rows of this width are clipped."""

@@ -70,6 +70,7 @@ def read(table, ids):
             "Received: numa_node=-1.",
         ),
         ({"numa_node": "0"}, "Received: numa_node='0'."),
+        ({"numa_node": 2**70}, f"or None. Received: numa_node={2**70}."),
     ],
 )
 def test_arguments_out_of_range_are_refused(options, message):

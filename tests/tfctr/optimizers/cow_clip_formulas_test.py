@@ -176,6 +176,10 @@ def test_one_weight_is_clipped_when_asked():
             {"variant": "code"},
             "must be one of 'paper', 'reference_code'. Received: variant='code'.",
         ),
+        (
+            {"clip_linear": "no"},
+            "`clip_linear` must be True or False. Received: clip_linear='no'.",
+        ),
     ],
 )
 def test_what_a_rule_refuses(options, message):
