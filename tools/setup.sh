@@ -82,6 +82,10 @@ install_packages() {
     install_horovod
   fi
   pwd > "$site/tfctr.pth"  # The packages are imported from this tree.
+  # The command that comes with a wheel.
+  printf '#!/bin/sh\nexec "$(dirname "$0")/python" -m tfctr "$@"\n' \
+    > "$environment/bin/tfctr"
+  chmod +x "$environment/bin/tfctr"
 }
 
 # Builds Horovod with Gloo, which needs no MPI, unless it was built on this machine before

@@ -1,10 +1,14 @@
 """The command line: what it prints, writes and returns."""
 
 import errno
+import importlib
 import json
 import os
 import pathlib
 import re
+import subprocess
+import sys
+import tomllib
 
 import keras
 import pytest
@@ -34,6 +38,15 @@ def assert_refused(arguments, message, capsys):
     assert streams.out == ""
     assert streams.err.startswith("tfctr: ")
     assert message in streams.err
+
+
+def test_the_command_of_the_environment_is_that_of_a_wheel():
+    program = pathlib.Path(sys.executable).with_name("tfctr")
+    shown = subprocess.run([program, "--help"], capture_output=True, text=True)
+    assert shown.returncode == 0 and "  train " in shown.stdout, shown.stderr
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    module, _, name = declared["scripts"]["tfctr"].partition(":")
+    assert getattr(importlib.import_module(module), name) is cli.main
 
 
 def test_train_reports_and_writes_the_result(tmp_path, capsys):
