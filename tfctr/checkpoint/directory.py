@@ -1,13 +1,14 @@
 """`CheckpointDirectory`: checkpoints on disk, each complete or not there."""
 
 import fcntl
-import hashlib
 import json
 import os
 import pathlib
 import re
 import shutil
 from typing import Any
+
+from tfctr.checkpoint.lasting_files import checksum, file_sha256, sync
 
 _NAME = re.compile(r"step-(\d{12})")
 _STATE = "state.json"
@@ -92,19 +93,19 @@ class CheckpointDirectory:
         draft, final = self.path / f"step-{step:012d}.draft", self.of_step(step)
         beside = [file for file in draft.iterdir() if file.is_file()]
         files = {
-            str(file.relative_to(draft)): _sha256(file)
+            str(file.relative_to(draft)): file_sha256(file)
             for file in sorted([*beside, *draft.rglob("MANIFEST")])
         }
         whole = {"version": _VERSION, "files": files, **state}
-        text = json.dumps({"checksum": _checksum(whole), **whole}, indent=1)
+        text = json.dumps({"checksum": checksum(whole), **whole}, indent=1)
         (draft / _STATE).write_text(text)
         for file in [*beside, draft / _STATE]:
-            _sync(file)
-        _sync(draft)
+            sync(file)
+        sync(draft)
         if final.exists():
             shutil.rmtree(final)
         draft.rename(final)
-        _sync(self.path)
+        sync(self.path)
         return final
 
     def read_state(self, step: int) -> dict[str, Any]:
@@ -127,13 +128,13 @@ class CheckpointDirectory:
                 f"'{path}' has version {state.get('version')} of the format; this "
                 f"tfctr reads version {_VERSION}."
             )
-        if (found := _checksum(state)) != expected:
+        if (found := checksum(state)) != expected:
             raise ValueError(
                 f"'{path / _STATE}' is damaged: expected SHA-256 {expected}. "
                 f"Received: {found}. {self._advice(step)}"
             )
         for name, expected in files.items():
-            found = _sha256(path / name) if (path / name).exists() else "no file"
+            found = file_sha256(path / name) if (path / name).exists() else "no file"
             if found != expected:
                 raise ValueError(
                     f"'{path / name}' is damaged: expected SHA-256 {expected}. "
@@ -156,20 +157,3 @@ class CheckpointDirectory:
         shutil.rmtree(draft, ignore_errors=True)
         self.of_step(step).rename(draft)
         shutil.rmtree(draft)
-
-
-def _checksum(state: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
-
-
-def _sha256(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: pathlib.Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,7 +1,6 @@
 """Directories that are there whole, or not at all, and that show any damage."""
 
 import contextlib
-import hashlib
 import json
 import os
 import pathlib
@@ -9,6 +8,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from typing import Any
+
+from tfctr.checkpoint.lasting_files import checksum, file_sha256, sync
 
 # Servers leave alone what lies there.
 EXTRA = "assets.extra"
@@ -37,10 +38,10 @@ def new_directory(directory: pathlib.Path) -> Iterator[pathlib.Path]:
         draft.chmod(0o755)
         yield draft
         for path in [*draft.rglob("*"), draft]:
-            _sync(path)
+            sync(path)
         refuse_existing(directory)
         draft.rename(directory)
-        _sync(directory.parent)
+        sync(directory.parent)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
@@ -69,16 +70,16 @@ def write_manifest(
     files = {
         path.relative_to(draft).as_posix(): {
             "bytes": path.stat().st_size,
-            "sha256": _sha256(path),
+            "sha256": file_sha256(path),
         }
         for path in sorted(draft.rglob("*"))
         if path.is_file()
     }
     whole = {"version": _VERSION, **facts, "files": files}
-    whole = {"id": _checksum(whole), **whole}
+    whole = {"id": checksum(whole), **whole}
     path = draft / name
     path.parent.mkdir(exist_ok=True)
-    text = json.dumps({"checksum": _checksum(whole), **whole}, indent=1)
+    text = json.dumps({"checksum": checksum(whole), **whole}, indent=1)
     path.write_text(text + "\n")
 
 
@@ -103,14 +104,14 @@ def read_manifest(
         )
     try:
         facts: dict[str, Any] = json.loads(path.read_text())
-        checksum = facts.pop("checksum")
+        expected = facts.pop("checksum")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"'{path}' is damaged: it is no manifest. Copy the export again."
         ) from error
-    if (found := _checksum(facts)) != checksum:
+    if (found := checksum(facts)) != expected:
         raise ValueError(
-            f"'{path}' is damaged: expected SHA-256 {checksum}. Received: {found}. "
+            f"'{path}' is damaged: expected SHA-256 {expected}. Received: {found}. "
             "Copy the export again."
         )
     if facts["version"] != _VERSION:
@@ -118,8 +119,8 @@ def read_manifest(
             f"'{path}' must be of version {_VERSION}, which this tfctr reads. "
             f"Received: {facts['version']}. Use the tfctr that wrote it."
         )
-    for file, expected in facts["files"].items():
-        _check_file(directory / file, expected)
+    for file, known in facts["files"].items():
+        _check_file(directory / file, known)
     return facts
 
 
@@ -131,25 +132,8 @@ def _check_file(path: pathlib.Path, expected: dict[str, Any]) -> None:
             f"'{path}' is damaged: expected {expected['bytes']} bytes. Received: "
             f"{received}. Copy the export again."
         )
-    if (found := _sha256(path)) != expected["sha256"]:
+    if (found := file_sha256(path)) != expected["sha256"]:
         raise ValueError(
             f"'{path}' is damaged: expected SHA-256 {expected['sha256']}. Received: "
             f"{found}. Copy the export again."
         )
-
-
-def _checksum(facts: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _sha256(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: pathlib.Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
