@@ -5,10 +5,11 @@
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: help setup setup-newest train test test-newest test-cc check check-cc lint \
-  format soak wheel peers
+  format docs soak wheel peers
 
 PINNED := .venv
 NEWEST := .venv-newest
+DOCS := .venv-docs
 BIN := $(PINNED)/bin
 # Whole files: their tests share what takes long to make.
 PYTEST_WORKERS ?= --numprocesses 2 --dist loadfile
@@ -44,7 +45,7 @@ test-newest: setup-newest  ## Run the tests on the newest TensorFlow.
 soak: setup  ## Run the long random tests.
 	$(BIN)/python -m pytest -m soak $(PYTEST_WORKERS)
 
-check: lint  ## What to run before a commit: lint, sanitizers, tests.
+check: lint docs  ## What to run before a commit: lint, docs, sanitizers, tests.
 	@$(MAKE) --no-print-directory check-cc
 	@bash tools/install_sshd.sh
 	@bash tools/install_redis.sh
@@ -61,6 +62,17 @@ format: setup  ## Format everything.
 	$(BIN)/ruff check --fix --exit-zero --quiet .
 	$(BIN)/ruff format .
 	$(if $(CC_FILES),$(BIN)/clang-format -i $(CC_FILES))
+
+docs: $(DOCS)/.made  ## Build the guides and the API reference, in build/docs.
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+
+# An environment of its own: what builds pages stays out of the pins of the others.
+$(DOCS)/.made: pyproject.toml | setup
+	$(BIN)/python -m venv --clear $(DOCS)
+	$(BIN)/python tools/requirements.py --group docs > build/requirements-docs.txt
+	$(DOCS)/bin/python -m pip --disable-pip-version-check --quiet install \
+	  --requirement build/requirements-docs.txt
+	@touch $@
 
 wheel: setup setup-newest  ## Build a wheel for each TensorFlow, in dist/.
 	rm -rf dist build/tf*/lib*

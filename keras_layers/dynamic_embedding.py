@@ -339,7 +339,7 @@ class DynamicEmbedding(keras.layers.Layer):
         """Writes the snapshot that was begun; training may go on in other threads.
 
         Returns:
-            Counts: `rows`, `rows_written` of them now, `bytes` and `linked_bytes`.
+            A dict of `rows`, `rows_written` of them now, `bytes` and `linked_bytes`.
         """
         return table_snapshots.finish_snapshots(self._groups, self._seeds)
 

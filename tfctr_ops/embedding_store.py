@@ -293,8 +293,8 @@ class EmbeddingStore:
             metadata: String, kept beside the rows.
 
         Returns:
-            Counts: `rows` in the snapshot, `rows_written` of them now, `bytes` of its
-            files, and `linked_bytes` of these, shared with others.
+            A dict of counts: `rows` in the snapshot, `rows_written` of them now,
+            `bytes` of its files, and `linked_bytes` of these, shared with others.
 
         Raises:
             tf.errors.FailedPreconditionError: If the directory exists.
