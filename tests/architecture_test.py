@@ -50,6 +50,15 @@ PARTS = {
     "builders": ("config", "data", "distributed", "models", "optimizers"),
     "exporting": ("builders", "checkpoint", "config", "export"),
     "study": ("callbacks", "config", "optimizers", "training"),
+    "progressive": (
+        "builders",
+        "callbacks",
+        "config",
+        "data",
+        "distributed",
+        "metrics",
+        "training",
+    ),
     # Its workers measure whole models.
     "bench": (
         "data",
@@ -70,6 +79,7 @@ PARTS = {
         "exporting",
         "metrics",
         "migration",
+        "progressive",
         "study",
         "topology",
         "training",

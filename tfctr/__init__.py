@@ -19,6 +19,7 @@ _SUBMODULES = (
     "migration",
     "models",
     "optimizers",
+    "progressive",
     "study",
     "topology",
     "training",

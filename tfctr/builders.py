@@ -6,7 +6,14 @@ from typing import Any
 
 import keras
 
-from keras_layers import Storage, TieredStorage
+from keras_layers import (
+    BloomAdmission,
+    CountAdmission,
+    Expiry,
+    ProbabilityAdmission,
+    Storage,
+    TieredStorage,
+)
 from keras_layers.storage.byte_size import parse_bytes
 from tfctr import distributed
 from tfctr.config import TablesConfig, TrainConfig
@@ -15,9 +22,12 @@ from tfctr.data import (
     ClickLog,
     Criteo,
     MovieLens,
+    NegativeSampling,
     ParquetLog,
     SyntheticClickLog,
     TFRecordLog,
+    TimeColumn,
+    TimedLog,
 )
 from tfctr.models import (
     DCN,
@@ -88,29 +98,57 @@ def open_log(config: TrainConfig) -> ClickLog:
     )
 
 
-def _open_files(config: TrainConfig) -> ClickLog:
-    data = config.data
-    if not data.path:
+def open_timed_log(config: TrainConfig) -> TimedLog:
+    """Returns the log in the order of time that the config names."""
+    data, asked = config.data, config.progressive
+    if data.kind != "parquet":
+        raise ValueError(
+            "run.mode='progressive' reads Parquet files that tell the time of each "
+            f"row: 'data.kind' must be 'parquet'. Received: data.kind={data.kind!r}. "
+            "Write your log as Parquet, with a column of the time."
+        )
+    _check_path(config)
+    _check_features(config)
+    negatives = None
+    if asked.negatives:
+        negatives = NegativeSampling(
+            asked.negatives, asked.pool_seconds, config.run.seed
+        )
+    time = TimeColumn(asked.time, asked.time_unit)
+    return TimedLog(data.path, config.features, time, data.label, asked.item, negatives)
+
+
+def _check_path(config: TrainConfig) -> None:
+    if not config.data.path:
         raise ValueError(
             "'data.path' must name a file, or a directory of files. "
             "Received: data.path=''. Say --set data.path=path/to/files."
         )
+
+
+def _check_features(config: TrainConfig) -> None:
+    if not config.features:
+        raise ValueError(
+            f"A log of data.kind={config.data.kind!r} must be told its features. "
+            "Received: none. Add an entry for each to the file: [[features]], and "
+            "below it name, kind and column."
+        )
+
+
+def _open_files(config: TrainConfig) -> ClickLog:
+    data = config.data
+    _check_path(config)
     test = data.test_path or data.test_share
     rest = (test, data.on_bad_line, data.shuffle_rows)
     if data.kind in ("criteo", "avazu"):
         features = config.features or None
         return (Criteo if data.kind == "criteo" else Avazu)(data.path, features, *rest)
-    if not config.features:
-        raise ValueError(
-            f"A log of data.kind={data.kind!r} must be told its features. Received: "
-            "none. Add an entry for each to the file: [[features]], and below it name, "
-            "kind and column."
-        )
+    _check_features(config)
     log = ParquetLog if data.kind == "parquet" else TFRecordLog
     return log(data.path, config.features, data.label, *rest)
 
 
-def build_model(config: TrainConfig, log: ClickLog) -> keras.Model:
+def build_model(config: TrainConfig, log: ClickLog | TimedLog) -> keras.Model:
     """Returns the model that the config names, not yet compiled."""
     model = config.model
     vectors: FeatureVectors
@@ -118,6 +156,12 @@ def build_model(config: TrainConfig, log: ClickLog) -> keras.Model:
         vectors = _dynamic_tables(config.tables)
     elif model.embedding == "static":
         _refuse_clipping(config.tables)
+        if isinstance(log, TimedLog):
+            raise ValueError(
+                "run.mode='progressive' goes with model.embedding='dynamic': a "
+                "vocabulary known in advance would tell of the future. Received: "
+                "model.embedding='static'. Leave it out."
+            )
         ids = [feature.name for feature in log.features if not feature.is_dense]
         vectors = StaticTables(
             {name: log.vocabulary(name) for name in ids}, _initializer(config.tables)
@@ -136,11 +180,18 @@ def build_model(config: TrainConfig, log: ClickLog) -> keras.Model:
     )
 
 
-def build_optimizer(config: TrainConfig, log: ClickLog) -> keras.optimizers.Optimizer:
+def build_optimizer(
+    config: TrainConfig, log: ClickLog | TimedLog
+) -> keras.optimizers.Optimizer:
     """Returns the optimizer of all weights that are not in dynamic tables."""
     run = config.run
     rate: Any = run.learning_rate
     if run.warmup_epochs:
+        if isinstance(log, TimedLog):
+            raise ValueError(
+                "run.mode='progressive' has no epochs to warm up in. Received: "
+                f"run.warmup_epochs={run.warmup_epochs}. Set it to 0."
+            )
         steps = run.warmup_epochs * log.steps_per_epoch("train", run.batch_size)
         rate = LinearWarmup(rate, math.ceil(steps))
     if run.k_step:
@@ -154,6 +205,7 @@ def _dynamic_tables(config: TablesConfig) -> DynamicTables:
             "'tables.ram' must be below 2**63 bytes. "
             f"Received: tables.ram={config.ram!r}. Leave it empty for no limit."
         )
+    admission = _admission(config)
     storage: Storage = TieredStorage(
         ram=config.ram or None,
         ssd=config.ssd or None,
@@ -168,7 +220,46 @@ def _dynamic_tables(config: TablesConfig) -> DynamicTables:
         optimizer = CowClip(
             optimizer, ratio=ratio, floor=config.clip_floor, l2=config.l2
         )
-    return DynamicTables(optimizer, storage, _initializer(config))
+    return DynamicTables(
+        optimizer,
+        storage,
+        _initializer(config),
+        admission=admission,
+        expiry=_expiry(config),
+    )
+
+
+def _admission(config: TablesConfig) -> Any:
+    if config.admission and distributed.size() > 1:
+        raise ValueError(
+            "'tables.admission' goes with a single rank: the model is saved in one "
+            "file, which cannot hold the counts of several. Received: "
+            f"tables.admission={config.admission!r} on {distributed.size()} ranks. "
+            "Leave it out, or train by a script and save with "
+            "tfctr.callbacks.Checkpoint."
+        )
+    if config.admission == "count":
+        return CountAdmission(config.admission_min_count)
+    if config.admission == "bloom":
+        return BloomAdmission(
+            config.admission_min_count,
+            config.admission_expected_keys,
+            config.admission_false_positive_rate,
+        )
+    if config.admission == "probability":
+        return ProbabilityAdmission(config.admission_probability)
+    return None
+
+
+def _expiry(config: TablesConfig) -> Expiry | None:
+    if not config.expiry_every:
+        return None
+    return Expiry(
+        config.expiry_every,
+        config.expiry_unused_steps or None,
+        config.expiry_min_norm or None,
+        config.expiry_max_rows or None,
+    )
 
 
 def _table_optimizer(config: TablesConfig) -> Any:

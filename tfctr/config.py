@@ -15,6 +15,7 @@ from tfctr.declaration import FeatureDeclaration
 T = TypeVar("T")
 
 NETWORKS = ("wide_deep", "deep_fm", "dcn", "dcn_v2", "dlrm")
+MODES = ("epochs", "progressive")
 
 
 def _require(is_good: bool, name: str, expected: str, value: Any) -> None:
@@ -126,6 +127,21 @@ class TablesConfig:
         l2: Float. Strength of L2 on the rows of a batch; see `CowClip`.
         stddev: Float. Standard deviation of the normal law from which vectors start;
             0: Keras' uniform one.
+        admission: String. Which ids get a row: `"count"`, `"bloom"` or
+            `"probability"`, see `CountAdmission`, `BloomAdmission` and
+            `ProbabilityAdmission`; empty: all.
+        admission_min_count: Integer. How often an id was seen that gets a row.
+        admission_expected_keys: Integer. Distinct ids that `"bloom"` is to count.
+        admission_false_positive_rate: Float. Of `"bloom"`.
+        admission_probability: Float. Of `"probability"`.
+        expiry_every: Integer. How many steps lie between two looks for rows to remove;
+            0: none is removed. See `Expiry`.
+        expiry_unused_steps: Integer. Rows leave that were not updated for more steps;
+            0: no row leaves for that.
+        expiry_min_norm: Float. Rows leave whose norm is below; 0: no row leaves for
+            that.
+        expiry_max_rows: Integer. How many rows each table keeps; 0: no row leaves for
+            that.
     """
 
     optimizer: str = "adam"
@@ -138,10 +154,39 @@ class TablesConfig:
     clip_floor: float = 1e-5
     l2: float = 0.0
     stddev: float = 0.0
+    admission: str = ""
+    admission_min_count: int = 2
+    admission_expected_keys: int = 10_000_000
+    admission_false_positive_rate: float = 0.01
+    admission_probability: float = 0.1
+    expiry_every: int = 0
+    expiry_unused_steps: int = 0
+    expiry_min_norm: float = 0.0
+    expiry_max_rows: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "clip_ratio", "clip_floor", "l2", "stddev"):
+        for name in (
+            *("learning_rate", "clip_ratio", "clip_floor", "l2", "stddev"),
+            "expiry_min_norm",
+        ):
             _require_rate(f"tables.{name}", getattr(self, name))
+        known = ("", "count", "bloom", "probability")
+        is_good = self.admission in known
+        expected = f"one of {', '.join(map(repr, known[1:]))}, or empty"
+        _require(is_good, "tables.admission", expected, self.admission)
+        for name in ("expiry_every", "expiry_unused_steps", "expiry_max_rows"):
+            value = getattr(self, name)
+            _require(value >= 0, f"tables.{name}", "0 or more", value)
+        which = (self.expiry_unused_steps, self.expiry_min_norm, self.expiry_max_rows)
+        if bool(self.expiry_every) != any(which):
+            raise ValueError(
+                "'tables.expiry_every' goes with 'tables.expiry_unused_steps', "
+                "'tables.expiry_min_norm' or 'tables.expiry_max_rows': when rows are "
+                f"looked at, and which leave. Received: expiry_every="
+                f"{self.expiry_every}, expiry_unused_steps={which[0]}, "
+                f"expiry_min_norm={which[1]}, expiry_max_rows={which[2]}. Set both, or "
+                "neither."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +194,10 @@ class RunConfig:
     """How it is trained.
 
     Args:
-        epochs: Integer.
+        mode: String. `"epochs"`: train on one split, several times over, and test on
+            the other. `"progressive"`: go once through a log in the order of time, and
+            test on each window before training on it; see `ProgressiveConfig`.
+        epochs: Integer. Of the mode `"epochs"`.
         batch_size: Integer.
         learning_rate: Float. Of Adam on the dense weights.
         warmup_epochs: Float. In how many epochs the dense learning rate grows to it.
@@ -161,6 +209,7 @@ class RunConfig:
         directory: String. Where the model is saved.
     """
 
+    mode: str = "epochs"
     epochs: int = 3
     batch_size: int = 1024
     learning_rate: float = 0.001
@@ -172,6 +221,8 @@ class RunConfig:
     directory: str = "runs/latest"
 
     def __post_init__(self) -> None:
+        known = ", ".join(map(repr, MODES))
+        _require(self.mode in MODES, "run.mode", f"one of {known}", self.mode)
         for name in ("epochs", "batch_size", "steps_per_execution"):
             value = getattr(self, name)
             _require(value >= 1, f"run.{name}", "a positive integer", value)
@@ -185,6 +236,39 @@ class RunConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class ProgressiveConfig:
+    """How `run.mode = "progressive"` goes through Parquet files in the order of time.
+
+    Args:
+        time: String. The column of the time: integers since 1970, or timestamps.
+        time_unit: String. `"s"`, `"ms"`, `"us"` or `"ns"`, of integers.
+        window_seconds: Float. The model is tested on so much, and then trained on it.
+        item: String. The column of what is clicked, by whose past clicks the model's
+            predictions are judged beside its labels; empty: there is none.
+        negatives: Integer. Non-clicks that are drawn for each row, when all rows are
+            clicks, see `NegativeSampling`; 0: the files hold them, and labels.
+        pool_seconds: Float. From the clicks of how long they are drawn.
+        recent_seconds: Float. How far the baseline of recent clicks looks back.
+    """
+
+    time: str = ""
+    time_unit: str = "s"
+    window_seconds: float = 3600.0
+    item: str = ""
+    negatives: int = 0
+    pool_seconds: float = 86_400.0
+    recent_seconds: float = 3600.0
+
+    def __post_init__(self) -> None:
+        for name in ("window_seconds", "pool_seconds", "recent_seconds"):
+            value = getattr(self, name)
+            is_good = math.isfinite(value) and value >= 1e-9
+            _require(is_good, f"progressive.{name}", "a positive number", value)
+        is_good = self.negatives >= 0
+        _require(is_good, "progressive.negatives", "0 or more", self.negatives)
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainConfig:
     """A training run: the sections of the TOML file.
 
@@ -193,6 +277,7 @@ class TrainConfig:
         model: `ModelConfig`.
         tables: `TablesConfig`.
         run: `RunConfig`.
+        progressive: `ProgressiveConfig`.
         features: List of `FeatureDeclaration`, the entries `[[features]]`: which
             columns of the files the model sees, and as what. Criteo and Avazu have
             their usual ones if there are none.
@@ -207,6 +292,7 @@ class TrainConfig:
     model: ModelConfig = ModelConfig()
     tables: TablesConfig = TablesConfig()
     run: RunConfig = RunConfig()
+    progressive: ProgressiveConfig = ProgressiveConfig()
     features: tuple[FeatureDeclaration, ...] = ()
 
     @classmethod

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 # Knows all classes of models, which are found by name when one is loaded.
-from tfctr.builders import build_model, open_log
+from tfctr.builders import build_model, open_log, open_timed_log
 from tfctr.checkpoint import restore_weights
 from tfctr.config import TrainConfig
 from tfctr.export import saved_model
@@ -30,7 +30,8 @@ def export(
         directory: Path of the export.
         config: Path of the TOML file that the run was started with: a checkpoint does
             not say of what model it is. `None` takes what the run has kept.
-        num_examples: Integer. How many rows of the test split the export keeps.
+        num_examples: Integer. How many rows of the test split, or of the first window
+            of a progressive run, the export keeps.
         **options: Of `saved_model`.
 
     Raises:
@@ -57,9 +58,19 @@ def export(
         restore_weights(model, path)
     examples = None
     if num_examples > 0:
-        log = open_log(_needed(settings, path, "the data"))
-        examples, _ = next(iter(log.batches("test", num_examples)))
+        examples = _examples(_needed(settings, path, "the data"), num_examples)
     return saved_model(model, directory, examples=examples, **options)
+
+
+def _examples(config: TrainConfig, num_examples: int) -> Any:
+    """Returns the first rows of the test split, or of the first window."""
+    if config.run.mode == "progressive":
+        windows = open_timed_log(config).windows(config.progressive.window_seconds)
+        batches = next(windows).log.batches("train", num_examples)
+    else:
+        batches = open_log(config).batches("test", num_examples)
+    examples, _ = next(iter(batches))
+    return examples
 
 
 def _settings(config: str | None, kept: pathlib.Path) -> Any:

@@ -50,8 +50,14 @@ def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
         tf.errors.OpError: If a table cannot take a step, for example since its budget
             is used up.
     """
+    if config.run.mode != "epochs":
+        raise ValueError(
+            "Training by epochs needs run.mode='epochs'. Received: "
+            f"run.mode={config.run.mode!r}, which `tfctr train` alone knows. Leave it "
+            "out."
+        )
     distributed.init()
-    _make_directory(config)
+    make_directory(config)
     keras.utils.set_random_seed(config.run.seed)
     log = open_log(config)
     _check_test_split(log)
@@ -72,10 +78,10 @@ def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
         "log_loss": log_loss(labels, probabilities),
         "examples_per_second": throughput.examples_per_second,
         **_best_reachable(log),
-        **_table_counts(model),
-        "peak_memory_bytes": _peak_memory(),
+        **count_tables(model),
+        "peak_memory_bytes": peak_memory(),
         "ranks": distributed.size(),
-        **_merges(model.optimizer),
+        **count_merges(model.optimizer),
         "config": config.to_dict(),
     }
     return model, result
@@ -142,7 +148,7 @@ def report(result: dict[str, Any]) -> str:
     return "\n".join(f"  {name:<14}{text}" for name, text in lines.items())
 
 
-def _make_directory(config: TrainConfig) -> None:
+def make_directory(config: TrainConfig) -> None:
     """Finds out before the training, not after it, whether its result has a place."""
     directory = pathlib.Path(config.run.directory)
     try:
@@ -177,6 +183,38 @@ def _fit_epoch(
 ) -> None:
     # One epoch a call: of a data set with several, Keras reads `steps_per_execution`
     # batches at a time, across the borders of the epochs and beyond the end.
+    stop = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: setattr(model, "stop_training", True)
+    )
+    fit(
+        model,
+        log,
+        config,
+        [throughput, stop],
+        epoch=epoch,
+        epochs=config.run.epochs,
+        verbose=_verbosity(),
+    )
+
+
+def fit(
+    model: keras.Model,
+    log: ClickLog,
+    config: TrainConfig,
+    callbacks: Sequence[keras.callbacks.Callback],
+    epoch: int = 0,
+    **options: Any,
+) -> None:
+    """Trains on one epoch of the train split, with what several ranks need.
+
+    Args:
+        model: Compiled Keras model.
+        log: `ClickLog`.
+        config: `TrainConfig`.
+        callbacks: Keras callbacks, after those of the ranks.
+        epoch: Integer. Number of the epoch, from 0.
+        options: Of `model.fit`.
+    """
     batches = log.batches(
         "train",
         config.run.batch_size,
@@ -184,22 +222,17 @@ def _fit_epoch(
         position=Position(epoch),
         epochs=epoch + 1,
     )
-    stop = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: setattr(model, "stop_training", True)
-    )
     model.fit(
         distributed.shard(batches).prefetch(2),
         initial_epoch=epoch,
-        epochs=config.run.epochs,
         shuffle=False,  # The log shuffles by itself, and can resume.
         callbacks=[
             distributed.BroadcastCallback(),
             distributed.MetricAverage(),
             *([KStepMerge()] if config.run.k_step else []),
-            throughput,
-            stop,
+            *callbacks,
         ],
-        verbose=_verbosity(),
+        **options,
     )
 
 
@@ -210,7 +243,7 @@ def _verbosity() -> int:
     return 1 if sys.stdout.isatty() else 2
 
 
-def _merges(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
+def count_merges(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
     """How often the ranks have merged their dense weights, and what a merge sends."""
     if not isinstance(optimizer, KStepAdam):
         return {}
@@ -228,7 +261,8 @@ def _best_reachable(log: ClickLog) -> dict[str, float]:
     }
 
 
-def _table_counts(model: keras.Model) -> dict[str, Any]:
+def count_tables(model: keras.Model) -> dict[str, Any]:
+    """Returns `rows`, `table_bytes` and the `tables`' counts, of all ranks together."""
     own = {
         f"{layer.name}/{name}": stats
         for layer in model.layers
@@ -257,7 +291,8 @@ def _sum_stats(of_ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {**totals, "clipped_share": share}
 
 
-def _peak_memory() -> int:
+def peak_memory() -> int:
+    """Returns the most bytes that the ranks' processes held, together."""
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return int(sum(engine.gather_objects(own, "result.memory")))
 

@@ -121,7 +121,7 @@ def test_what_is_no_toml_is_named_with_its_place(write, content, reason):
 
 
 def test_unknown_sections_are_refused():
-    known = "Known here: data, model, tables, run, features."
+    known = "Known here: data, model, tables, run, progressive, features."
     assert_refused(f"has no 'net'. {known}", {"net": {"dim": 3}})
     assert_refused(f"has no 'net'. {known}", {}, "net.dim=3")
     assert_refused(f"has no 'modle'. {known} Did you mean 'model'?", {"modle": {}})
@@ -129,9 +129,10 @@ def test_unknown_sections_are_refused():
 
 def test_unknown_keys_are_refused_with_a_guess():
     message = (
-        "The configuration has no 'run.epoch'. Known here: run.epochs, run.batch_size, "
-        "run.learning_rate, run.warmup_epochs, run.seed, run.steps_per_execution, "
-        "run.k_step, run.merge, run.directory. Did you mean 'run.epochs'?"
+        "The configuration has no 'run.epoch'. Known here: run.mode, run.epochs, "
+        "run.batch_size, run.learning_rate, run.warmup_epochs, run.seed, "
+        "run.steps_per_execution, run.k_step, run.merge, run.directory. Did "
+        "you mean 'run.epochs'?"
     )
     assert_refused(message, {"run": {"epoch": 3}})
     assert_refused(message, {}, "run.epoch=3")

@@ -36,13 +36,17 @@ def integers(text: str) -> list[int]:
 
 def check_json(path: str | None) -> None:
     """Finds out before the work, not after it."""
-    if path is None:
-        return
+    if path is not None:
+        check_file("--json", path)
+
+
+def check_file(option: str, path: str) -> None:
+    """Finds out before the work, not after it, whether a file may be there."""
     file = pathlib.Path(path).absolute()
     if file.is_dir() or not file.parent.is_dir():
         raise ValueError(
-            "--json must name a file in a directory that exists. "
-            f"Received: --json {path}."
+            f"{option} must name a file in a directory that exists. "
+            f"Received: {option} {path}."
         )
 
 

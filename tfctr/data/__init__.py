@@ -8,11 +8,14 @@ from tfctr.data.click_log import ClickLog
 from tfctr.data.conversion import convert, synthesize
 from tfctr.data.criteo import Criteo
 from tfctr.data.movielens import MovieLens
+from tfctr.data.negative_sampler import NegativeSampling
 from tfctr.data.parquet import ParquetLog
 from tfctr.data.position import Position
 from tfctr.data.synthesis import SyntheticStream
 from tfctr.data.synthetic import SyntheticClickLog
 from tfctr.data.tf_record import TFRecordLog
+from tfctr.data.time_column import TimeColumn
+from tfctr.data.timed_log import TimedLog, TimeWindow
 from tfctr.declaration import FeatureDeclaration
 from tfctr.feature import Feature
 
@@ -27,11 +30,15 @@ __all__ = [
     "Feature",
     "FeatureDeclaration",
     "MovieLens",
+    "NegativeSampling",
     "ParquetLog",
     "Position",
     "SyntheticClickLog",
     "SyntheticStream",
     "TFRecordLog",
+    "TimeColumn",
+    "TimeWindow",
+    "TimedLog",
     "convert",
     "lookahead",
     "synthesize",

@@ -107,8 +107,12 @@ class ParquetLog(BlockedClickLog):
     def _scan(self, path: str | os.PathLike[str]) -> list[_RowGroup]:
         groups: list[_RowGroup] = []
         for file in find_files(path, "Parquet"):
-            parquet = _open(file)
-            self._check_columns(file, parquet.schema_arrow)
+            parquet = open_parquet(file)
+            check_columns(
+                file,
+                parquet.schema_arrow,
+                [(self._label, "dense", "the label"), *columns_of(self._declared)],
+            )
             first_row = 0
             for number in range(parquet.num_row_groups):
                 labels = parquet.read_row_group(number, [self._label])[self._label]
@@ -128,7 +132,7 @@ class ParquetLog(BlockedClickLog):
     def _good_rows(
         self, file: pathlib.Path, labels: Any, first_row: int
     ) -> npt.NDArray[np.int64] | None:
-        values = _labels(labels)
+        values = read_labels(labels)
         is_good = (values == 0) | (values == 1)
         if is_good.all():
             return None
@@ -136,21 +140,6 @@ class ParquetLog(BlockedClickLog):
             content = str(labels[row].as_py())
             self._bad_lines.add(file, first_row + row + 1, content, _LABEL, "row")
         return np.flatnonzero(is_good)
-
-    def _check_columns(self, file: pathlib.Path, schema: Any) -> None:
-        wanted = [(self._label, "dense", "the label")]
-        for feature in self._declared:
-            kind = "dense" if feature.transform == "bucketize" else feature.kind
-            named = f"feature '{feature.name}'"
-            wanted += [(source, kind, named) for source in feature.sources]
-        for column, kind, named in wanted:
-            if column not in schema.names:
-                raise ValueError(
-                    f"{file} must have a column '{column}', of {named}. Received: a "
-                    f"file with the columns {', '.join(schema.names)}. Correct the "
-                    "name, or write the column into every file."
-                )
-            check_type(schema.field(column).type, kind, f"{file}, column '{column}',")
 
     def _read_block(self, block: int) -> Examples:
         from pyarrow import parquet
@@ -161,13 +150,43 @@ class ParquetLog(BlockedClickLog):
             table = file.read_row_group(group.number, [*sorted(names), self._label])
         raw = RawTable(
             {name: to_column(table[name]) for name in names},
-            _labels(table[self._label]).astype(np.float32),
+            read_labels(table[self._label]).astype(np.float32),
         )
         examples = raw.examples(self._declared)
         return examples if group.good_rows is None else examples.take(group.good_rows)
 
 
-def _labels(column: Any) -> npt.NDArray[Any]:
+def columns_of(
+    declared: Sequence[FeatureDeclaration],
+) -> list[tuple[str, str, str]]:
+    """Returns, of each column that features are made of: name, kind, and whose."""
+    wanted = []
+    for feature in declared:
+        kind = "dense" if feature.transform == "bucketize" else feature.kind
+        named = f"feature '{feature.name}'"
+        wanted += [(source, kind, named) for source in feature.sources]
+    return wanted
+
+
+def check_columns(
+    file: pathlib.Path, schema: Any, wanted: Sequence[tuple[str, str, str]]
+) -> None:
+    """Raises ValueError unless a file has columns, each of a kind; see `columns_of`.
+
+    The kind "any" fits every type.
+    """
+    for column, kind, named in wanted:
+        if column not in schema.names:
+            raise ValueError(
+                f"{file} must have a column '{column}', of {named}. Received: a "
+                f"file with the columns {', '.join(schema.names)}. Correct the "
+                "name, or write the column into every file."
+            )
+        if kind != "any":
+            check_type(schema.field(column).type, kind, f"{file}, column '{column}',")
+
+
+def read_labels(column: Any) -> npt.NDArray[Any]:
     """Returns the numbers of a column; NaN where there is none."""
     import pyarrow as pa
 
@@ -176,7 +195,8 @@ def _labels(column: Any) -> npt.NDArray[Any]:
     return np.asarray(column.to_numpy(), np.float64)
 
 
-def _open(file: pathlib.Path) -> Any:
+def open_parquet(file: pathlib.Path) -> Any:
+    """Returns a `pyarrow.parquet.ParquetFile`; raises ValueError if it is none."""
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -11,9 +11,15 @@ import numpy as np
 
 from keras_layers import (
     DynamicEmbedding,
+    Expiry,
     FeatureConfig,
     Storage,
     TableConfig,
+)
+from keras_layers.admission import (
+    Admission,
+    admission_from_config,
+    admission_to_config,
 )
 from keras_layers.table_config import deserialize_optimizer, serialize_optimizer
 from keras_layers.table_group import feature_seed
@@ -59,6 +65,8 @@ class DynamicTables(FeatureVectors):
         seed: Integer. Determines, with table, feature and id, the first weights of a
             row. `None` draws one that follows from `keras.utils.set_random_seed`.
         linear_optimizer: Of the tables of linear weights. `None` means `optimizer`.
+        admission: Which ids get a row; see `TableConfig`.
+        expiry: `Expiry`. Which rows are removed; see `TableConfig`.
 
     Example:
 
@@ -72,6 +80,8 @@ class DynamicTables(FeatureVectors):
     initializer: Any = "uniform"
     seed: int | None = None
     linear_optimizer: Any = None
+    admission: Admission | None = None
+    expiry: Expiry | None = None
 
     def __post_init__(self) -> None:
         if self.seed is None:
@@ -93,6 +103,8 @@ class DynamicTables(FeatureVectors):
             initializer="zeros" if is_linear else self.initializer,
             # Its own: rows of tables with one seed start alike, weight by weight.
             seed=feature_seed(self.seed or 0, name),
+            admission=self.admission,
+            expiry=self.expiry,
         )
         return DynamicEmbedding(
             {
@@ -116,18 +128,23 @@ class DynamicTables(FeatureVectors):
             "seed": self.seed,
             "linear_optimizer": self.linear_optimizer
             and serialize_optimizer(self.linear_optimizer),
+            "admission": admission_to_config(self.admission),
+            "expiry": self.expiry and dataclasses.asdict(self.expiry),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "DynamicTables":
         read = keras.saving.deserialize_keras_object
         linear = config["linear_optimizer"]
+        expiry = config.get("expiry")  # Models saved before had none.
         return cls(
             deserialize_optimizer(config["optimizer"]),
             read(config["storage"]),
             read(config["initializer"]),
             config["seed"],
             None if linear is None else deserialize_optimizer(linear),
+            admission_from_config(config.get("admission")),
+            expiry and Expiry(**expiry),
         )
 
 

@@ -1,0 +1,219 @@
+"""The loop of progressive training: test on a window, then train on it."""
+
+import datetime
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfctr import builders, distributed, training
+from tfctr.callbacks import Throughput, check_callbacks
+from tfctr.config import TrainConfig
+from tfctr.data import TimedLog, TimeWindow
+from tfctr.data.time_column import NANOSECONDS
+from tfctr.distributed import engine
+from tfctr.progressive.popularity import Popularity
+from tfctr.progressive.scored import Scored, join, mean_of
+
+_DAY = 86_400 * NANOSECONDS["s"]
+
+
+def train(
+    config: TrainConfig, tell: Callable[[str], None] = print
+) -> tuple[keras.Model, dict[str, Any]]:
+    """Goes once through a log in the order of time, each example tested on first.
+
+    A window of time is predicted by the model that was trained on all windows before
+    it, and then trained on, shuffled. Beside it stand the baselines of `Popularity`,
+    where `progressive.item` is named: they know the clicks before the window.
+
+    Args:
+        config: `TrainConfig`.
+        tell: Function that gets a line about each day.
+
+    Returns:
+        The model, and a JSON-able dict. Its `windows` and `days`, of 24 hours from the
+        beginning of the first window, are lists of dicts: `start`, `examples`, `clicks`
+        and `tested_examples`, and over the latter `auc`, `log_loss`, and `NAME_auc` of
+        each baseline, `None` for want of clicks or non-clicks. A window also has
+        `table_rows` at its end; `new_rows` and `expired_rows` in it; `refused_lookups`
+        of ids that were not admitted, and `waiting_ids` that are counted one by one;
+        `table_bytes`, `admission_bytes`, the `memory_bytes` of the processes, and its
+        `seconds`. `auc`, `log_loss` and `NAME_auc` of the whole are means over the
+        windows, each weighing its tested examples. The rest is as in `training.train`.
+
+    Raises:
+        ValueError: If the config asks for what does not exist, a row lies before the
+            one above it in time, or the training goes astray (see `TrainingGuard`).
+        OSError: If the data cannot be read.
+        tf.errors.OpError: If a table cannot take a step.
+    """
+    distributed.init()
+    training.make_directory(config)
+    keras.utils.set_random_seed(config.run.seed)
+    log = builders.open_timed_log(config)
+    model = builders.build_model(config, log)
+    model.compile(
+        builders.build_optimizer(config, log),
+        "binary_crossentropy",
+        steps_per_execution=config.run.steps_per_execution,
+    )
+    throughput = Throughput(config.run.batch_size)
+    check_callbacks([throughput], model)
+    windows, days = [], []
+    for entries, scored in _days(_windows(model, log, config, throughput)):
+        windows += entries
+        days.append(_day(entries, scored))
+        if distributed.is_main():
+            tell(_line(len(days), days[-1]))
+    names = [name for name in days[0] if name.endswith(("auc", "log_loss"))]
+    return model, {
+        **_plain(mean_of(windows, names)),
+        "examples_per_second": throughput.examples_per_second,
+        **training.count_tables(model),
+        "peak_memory_bytes": training.peak_memory(),
+        "ranks": distributed.size(),
+        **training.count_merges(model.optimizer),
+        "days": [_plain(day) for day in days],
+        "windows": [_plain(window) for window in windows],
+        "config": config.to_dict(),
+    }
+
+
+def _windows(
+    model: keras.Model, log: TimedLog, config: TrainConfig, throughput: Throughput
+) -> Iterator[tuple[dict[str, Any], Scored]]:
+    """Tests and trains on one window after the other, and yields how each went."""
+    asked = config.progressive
+    pool_seconds = asked.pool_seconds if asked.negatives else None
+    popularity = Popularity(asked.recent_seconds, pool_seconds) if log.item else None
+    before: Mapping[str, int] = {}
+    for window in log.windows(asked.window_seconds):
+        started = time.perf_counter()
+        scored = _test(model, window, popularity)
+        training.fit(model, window.log, config, [throughput], verbose=0)
+        if popularity is not None:
+            is_click = window.labels == 1
+            popularity.add(window.times[is_click], window.items[is_click])
+        now = _table_sums(model)
+        yield (
+            {**_what(window), **scored.metrics(), **_growth(before, now)}
+            | {
+                "memory_bytes": _resident_bytes(),
+                "seconds": time.perf_counter() - started,
+            },
+            scored,
+        )
+        before = now
+
+
+def _test(
+    model: keras.Model, window: TimeWindow, popularity: Popularity | None
+) -> Scored:
+    log_labels = window.labels[window.is_tested]
+    labels, probabilities = log_labels, np.zeros(0, np.float32)
+    if len(log_labels):
+        labels, probabilities = training.predict_split(model, window.tested, "train")
+    baselines = {}
+    if popularity is not None:
+        items = window.items[window.is_tested]
+        baselines = popularity.scores(window.start, items)
+    return Scored(labels, probabilities, log_labels, baselines)
+
+
+def _what(window: TimeWindow) -> dict[str, Any]:
+    return {
+        "start": window.start,
+        "examples": len(window.labels),
+        "clicks": int(window.labels.sum()),
+        "tested_examples": int(window.is_tested.sum()),
+    }
+
+
+def _table_sums(model: keras.Model) -> dict[str, int]:
+    """The counts of all tables together."""
+    tables = training.count_tables(model)["tables"].values()
+    names = {name for table in tables for name in table}
+    return {name: sum(table[name] for table in tables) for name in names}
+
+
+def _growth(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    grown = {name: now[name] - before.get(name, 0) for name in now}
+    return {
+        "table_rows": now["known_rows"],
+        "new_rows": grown["known_rows"] + grown["expired_rows"],
+        "expired_rows": grown["expired_rows"],
+        "refused_lookups": grown["refused_keys"],
+        "waiting_ids": now["tracked_keys"],
+        "table_bytes": now["memory_bytes"],
+        "admission_bytes": now["admission_bytes"],
+    }
+
+
+def _days(
+    windows: Iterator[tuple[dict[str, Any], Scored]],
+) -> Iterator[tuple[list[dict[str, Any]], Scored]]:
+    """Yields the windows of each day, and their examples together."""
+    entries: list[dict[str, Any]] = []
+    parts: list[Scored] = []
+    end = None
+    for entry, scored in windows:
+        start = entry["start"]
+        if end is None:
+            end = start + _DAY
+        if start >= end:
+            yield entries, join(parts)
+            entries, parts = [], []
+            end += (start - end) // _DAY * _DAY + _DAY
+        entries.append(entry)
+        parts.append(scored)
+    if entries:
+        yield entries, join(parts)
+
+
+def _day(entries: list[dict[str, Any]], scored: Scored) -> dict[str, Any]:
+    counts = {
+        name: sum(entry[name] for entry in entries)
+        for name in ("examples", "clicks", "tested_examples")
+    }
+    return {"start": entries[0]["start"], **counts, **scored.metrics()} | {
+        "table_rows": entries[-1]["table_rows"],
+        "memory_bytes": entries[-1]["memory_bytes"],
+    }
+
+
+def _line(number: int, day: Mapping[str, Any]) -> str:
+    baselines = ", ".join(
+        f"{name.removesuffix('_auc')} {value:.4f}"
+        for name, value in day.items()
+        if name.endswith("_auc")
+    )
+    return (
+        f"day {number}: {day['clicks']:,} clicks, AUC {day['auc']:.4f}"
+        f"{f' ({baselines})' if baselines else ''}, log loss {day['log_loss']:.4f}, "
+        f"{day['table_rows']:,} rows"
+    )
+
+
+def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what JSON can hold: `None` for NaN, and the start as a text."""
+    plain: dict[str, Any] = {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in entry.items()
+    }
+    if "start" in plain:
+        start = plain["start"] / NANOSECONDS["s"]
+        moment = datetime.datetime.fromtimestamp(start, datetime.UTC)
+        plain["start"] = moment.isoformat()
+    return plain
+
+
+def _resident_bytes() -> int:
+    """Returns what the ranks' processes hold in memory now, together."""
+    with open("/proc/self/statm") as file:
+        own = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(sum(engine.gather_objects(own, "progressive.memory")))
