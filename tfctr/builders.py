@@ -24,11 +24,13 @@ from tfctr.data import (
     MovieLens,
     NegativeSampling,
     ParquetLog,
+    RandomSplit,
     SyntheticClickLog,
     TFRecordLog,
     TimeColumn,
     TimedLog,
 )
+from tfctr.data.split import TestSplit
 from tfctr.models import (
     DCN,
     DLRM,
@@ -138,7 +140,9 @@ def _check_features(config: TrainConfig) -> None:
 def _open_files(config: TrainConfig) -> ClickLog:
     data = config.data
     _check_path(config)
-    test = data.test_path or data.test_share
+    test: TestSplit = data.test_path or data.test_share
+    if data.test_split == "random":
+        test = RandomSplit(data.test_share)
     rest = (test, data.on_bad_line, data.shuffle_rows)
     if data.kind in ("criteo", "avazu"):
         features = config.features or None

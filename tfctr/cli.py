@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options))
     except Exception as error:
-        if not isinstance(error, _mistakes()):
+        if not _is_mistake(error):
             raise
         print(f"tfctr: {_reason(error)}", file=sys.stderr)
         return 2
@@ -66,16 +67,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _mistakes() -> tuple[type[Exception], ...]:
-    """What wrong arguments end in. Everything else is an error of ours."""
+def _is_mistake(error: Exception) -> bool:
+    """Whether it is what wrong arguments end in. All else is an error of ours."""
     import tensorflow as tf
 
-    return (ValueError, OSError, MemoryError, OverflowError, tf.errors.OpError)
+    if isinstance(error, ImportError):
+        # One that tells what to install has that of Python as its cause.
+        return isinstance(error.__cause__, ImportError)
+    mistakes = (ValueError, OSError, MemoryError, OverflowError, tf.errors.OpError)
+    return isinstance(error, mistakes)
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return f"The memory of this machine does not suffice. {error}".rstrip()
-    # TensorFlow puts a heading before a message, and the place in the graph behind it.
+    # TensorFlow puts a heading before a message, and the place in the graph behind it,
+    # and of an error in a reader that it called the whole traceback.
     text = str(getattr(error, "message", error))
-    return text.removeprefix("Graph execution error:").partition("\n\t [[")[0].strip()
+    text = text.removeprefix("Graph execution error:").partition("\n\t [[")[0]
+    text = text.partition("\nTraceback (most recent call last):")[0]
+    return re.sub(r"^\s*\{\{.*?\}\}\s*(\w+Error: )?", "", text).strip()

@@ -1,6 +1,11 @@
 """The embedding store and its TensorFlow ops. Knows neither Keras nor Horovod."""
 
-from tfctr_ops.delimited_text import ParsedText, parse_delimited
+from tfctr_ops.delimited_text import (
+    ParsedText,
+    PlacedText,
+    parse_delimited,
+    parse_delimited_to,
+)
 from tfctr_ops.distinct_keys import (
     BatchKeys,
     distinct_keys,
@@ -29,6 +34,7 @@ __all__ = [
     "KeyRoutes",
     "MemoryBudget",
     "ParsedText",
+    "PlacedText",
     "RowInitializer",
     "Rows",
     "SentKeys",
@@ -42,6 +48,7 @@ __all__ = [
     "gather_weights",
     "inspect_store",
     "parse_delimited",
+    "parse_delimited_to",
     "read_info",
     "read_key_messages",
     "route_keys",

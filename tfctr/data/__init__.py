@@ -11,6 +11,7 @@ from tfctr.data.movielens import MovieLens
 from tfctr.data.negative_sampler import NegativeSampling
 from tfctr.data.parquet import ParquetLog
 from tfctr.data.position import Position
+from tfctr.data.split import RandomSplit
 from tfctr.data.synthesis import SyntheticStream
 from tfctr.data.synthetic import SyntheticClickLog
 from tfctr.data.tf_record import TFRecordLog
@@ -33,6 +34,7 @@ __all__ = [
     "NegativeSampling",
     "ParquetLog",
     "Position",
+    "RandomSplit",
     "SyntheticClickLog",
     "SyntheticStream",
     "TFRecordLog",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tfctr.data.blocked_click_log import SHUFFLE_ROWS
 from tfctr.data.delimited_click_log import DelimitedClickLog, LineFormat
+from tfctr.data.split import TestSplit
 from tfctr.declaration import FeatureDeclaration
 
 _KINDS = {
@@ -47,8 +48,8 @@ class Avazu(DelimitedClickLog):
         features: `FeatureDeclaration`s over the columns `hour` (YYMMDDHH), `C1`,
             `banner_pos`, `site_id` and so on. `None` means `categories`, all of them
             but the hour.
-        test: Float, or string or path. The share of the last lines that makes the test
-            split, or its files.
+        test: Float, string or path, or `RandomSplit`. The share of the last lines that
+            makes the test split, its files, or the share of lines from anywhere.
         on_bad_line: String. "raise" or "skip".
         shuffle_rows: Integer. How many examples are shuffled together.
 
@@ -73,7 +74,7 @@ class Avazu(DelimitedClickLog):
         self,
         path: str | os.PathLike[str],
         features: Sequence[FeatureDeclaration] | None = None,
-        test: float | str | os.PathLike[str] = 0.1,
+        test: TestSplit = 0.1,
         on_bad_line: str = "raise",
         shuffle_rows: int = SHUFFLE_ROWS,
     ) -> None:

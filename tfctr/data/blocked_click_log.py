@@ -14,7 +14,9 @@ from tfctr.data.click_log import ClickLog, check_split
 from tfctr.data.columns import Bag, Examples, concatenate
 from tfctr.data.epoch_order import epoch_order
 from tfctr.data.indexed_click_log import check_position, check_seed
+from tfctr.data.parts import Part, cut, draw
 from tfctr.data.position import START, Position
+from tfctr.data.split import RandomSplit, TestSplit, split_share
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -24,24 +26,6 @@ SHUFFLE_ROWS = 262_144
 _PIECE_ROWS = 32_768
 # Windows that are read while one is delivered.
 _READ_AHEAD = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """Those examples of a block that belong to a split.
-
-    Args:
-        block: Integer. Number of the block.
-        start: Integer. The first of them in the block.
-        stop: Integer. Behind the last of them.
-    """
-
-    block: int
-    start: int
-    stop: int
-
-    def __len__(self) -> int:
-        return self.stop - self.start
 
 
 class BlockedClickLog(ClickLog):
@@ -60,16 +44,33 @@ class BlockedClickLog(ClickLog):
     def _read_block(self, block: int) -> Examples:
         """Reads a block. Called from several threads at once."""
 
+    def _read_parts(
+        self, parts: Sequence[Part], wanted: npt.NDArray[np.int64] | slice
+    ) -> Examples:
+        """Reads parts of blocks, and of all their examples those that are wanted.
+
+        Args:
+            parts: `Part`s, whose examples are numbered one part after another.
+            wanted: int64 array in any order, or slice. Numbers of examples.
+        """
+        examples = concatenate(
+            [self._read_block(part.block).pick(part.rows()) for part in parts]
+        )
+        return examples.pick(wanted)
+
     def _set_blocks(
-        self, train: Sequence[int], test: Sequence[int], share: float, shuffle_rows: int
+        self,
+        train: Sequence[int],
+        test: Sequence[int],
+        split: TestSplit,
+        shuffle_rows: int,
     ) -> None:
         """Splits the log.
 
         Args:
             train: Examples of each of the first blocks.
             test: Examples of each of the blocks behind them, all in the test split.
-            share: Float. If `test` is empty: the last part of the examples of `train`
-                that makes the test split.
+            split: What the reader was told of its test split.
             shuffle_rows: Integer. See the class.
         """
         if not isinstance(shuffle_rows, int) or shuffle_rows < 1:
@@ -80,11 +81,17 @@ class BlockedClickLog(ClickLog):
         self._shuffle_rows = shuffle_rows
         counts = [*train, *test]
         total = sum(counts)
+        share, _ = split_share(split)
         num_train = sum(train) if test else total - int(total * share)
         self._parts: dict[str, list[Part]] = {
-            "train": _cut(counts, 0, num_train),
-            "test": _cut(counts, num_train, total),
+            "train": cut(counts, 0, num_train),
+            "test": cut(counts, num_train, total),
         }
+        if isinstance(split, RandomSplit):
+            self._parts = {
+                "train": draw(counts, share, is_test=False),
+                "test": draw(counts, share, is_test=True),
+            }
         self._num_blocks = len(counts)
 
     def num_examples(self, split: str) -> int:
@@ -204,13 +211,8 @@ class BlockedClickLog(ClickLog):
         yield from _ahead(reads)
 
     def _read(self, window: "Window", rows: slice) -> Examples:
-        parts = [
-            self._read_block(part.block)[part.start : part.stop]
-            for part in window.parts
-        ]
-        examples = concatenate(parts)
         order = window.order()
-        return examples[rows] if order is None else examples.take(order[rows])
+        return self._read_parts(window.parts, rows if order is None else order[rows])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,38 +253,31 @@ def _windows(
     rows = number = 0
     for index, place in enumerate(order):
         together.append(parts[place])
-        rows += len(parts[place])
+        # What is read is in memory, also where chance leaves much of it out.
+        rows += parts[place].stop - parts[place].start
         if seed is None or rows >= shuffle_rows or index + 1 == len(order):
             yield Window(tuple(together), number, seed, epoch, split)
             together, rows, number = [], 0, number + 1
 
 
-def _cut(counts: Sequence[int], start: int, stop: int) -> list[Part]:
-    """Returns the parts of blocks that hold examples `start` to `stop` of the log."""
-    parts = []
-    first = 0
-    for block, count in enumerate(counts):
-        begin, end = max(start - first, 0), min(stop - first, count)
-        if begin < end:
-            parts.append(Part(block, begin, end))
-        first += count
-    return parts
-
-
 def _whole_batches(examples: Iterable[Examples], batch_size: int) -> Iterator[Examples]:
     """Yields the same examples in pieces of whole batches; the last may be short."""
     piece_rows = max(_PIECE_ROWS // batch_size, 1) * batch_size
-    rest: list[Examples] = []
+    rest: list[Examples] = []  # Less than a batch.
     for some in examples:
-        rest.append(some)
-        num_rows = sum(map(len, rest))
-        if num_rows < batch_size:
-            continue
-        joined = concatenate(rest)
-        num_whole = num_rows // batch_size * batch_size
-        for start in range(0, num_whole, piece_rows):
-            yield joined[start : min(start + piece_rows, num_whole)]
-        rest = [joined[num_whole:]] if num_whole < num_rows else []
+        # Only one batch is of both: to join all would copy all.
+        missing = min(batch_size - sum(map(len, rest)), len(some)) if rest else 0
+        if missing:
+            rest.append(some[:missing])
+            if sum(map(len, rest)) < batch_size:
+                continue
+            yield concatenate(rest)
+            rest = []
+        num_whole = missing + (len(some) - missing) // batch_size * batch_size
+        for start in range(missing, num_whole, piece_rows):
+            yield some[start : min(start + piece_rows, num_whole)]
+        if num_whole < len(some):
+            rest.append(some[num_whole:])
     if rest:
         yield concatenate(rest)
 

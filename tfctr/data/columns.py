@@ -70,6 +70,10 @@ class Examples:
         inputs = {name: column[rows] for name, column in self.inputs.items()}
         return Examples(inputs, self.labels[rows])
 
+    def pick(self, rows: "npt.NDArray[np.int64] | slice") -> "Examples":
+        """Returns the examples in a slice, or those at these indices."""
+        return self[rows] if isinstance(rows, slice) else self.take(rows)
+
     def arrays(self) -> Iterator[Array]:
         """Yields the arrays it consists of; of a bag its values, then its splits."""
         for column in self.inputs.values():

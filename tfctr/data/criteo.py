@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tfctr.data.blocked_click_log import SHUFFLE_ROWS
 from tfctr.data.delimited_click_log import DelimitedClickLog, LineFormat
+from tfctr.data.split import TestSplit
 from tfctr.declaration import FeatureDeclaration
 
 NUMBERS = tuple(f"I{number}" for number in range(1, 14))
@@ -28,8 +29,8 @@ class Criteo(DelimitedClickLog):
     within gzip files too.
 
     The lines are in the order of time, and by default the last tenth of them is the
-    test split. Some publications split at random, which is easier: figures from the
-    two are not to be compared.
+    test split. Some publications split at random, which is easier, and which
+    `RandomSplit` does too: figures from the two are not to be compared.
 
     Args:
         path: String or path. A file, or a directory of files that are read in the order
@@ -37,8 +38,8 @@ class Criteo(DelimitedClickLog):
         features: `FeatureDeclaration`s over the columns I1 to I13 and C1 to C26. `None`
             means `numbers`, the 13 integers as `log(1 + max(x, 0))`, and `categories`,
             the 26 ids.
-        test: Float, or string or path. The share of the last lines that makes the test
-            split, or its files.
+        test: Float, string or path, or `RandomSplit`. The share of the last lines that
+            makes the test split, its files, or the share of lines from anywhere.
         on_bad_line: String. "raise" stops at a line that is not like that, and at a
             gzip file that is cut off. "skip" leaves such lines out, counts them and
             logs the first.
@@ -66,7 +67,7 @@ class Criteo(DelimitedClickLog):
         self,
         path: str | os.PathLike[str],
         features: Sequence[FeatureDeclaration] | None = None,
-        test: float | str | os.PathLike[str] = 0.1,
+        test: TestSplit = 0.1,
         on_bad_line: str = "raise",
         shuffle_rows: int = SHUFFLE_ROWS,
     ) -> None:

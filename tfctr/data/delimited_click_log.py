@@ -6,13 +6,17 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from tfctr.data import text_blocks
 from tfctr.data.bad_lines import BadLine, BadLines
 from tfctr.data.blocked_click_log import BlockedClickLog
 from tfctr.data.columns import Examples
 from tfctr.data.data_files import find_files
+from tfctr.data.parts import Part
 from tfctr.data.raw_table import RawTable
-from tfctr.data.split_share import split_share
+from tfctr.data.split import TestSplit, split_share
 from tfctr.declaration import FeatureDeclaration
 
 if TYPE_CHECKING:
@@ -66,7 +70,12 @@ class LineFormat:
 @dataclasses.dataclass(frozen=True)
 class _Block:
     text: text_blocks.TextBlock
-    num_examples: int
+    num_lines: int
+    bad_lines: npt.NDArray[np.int64]  # Numbers of those that are left out.
+
+    @property
+    def num_examples(self) -> int:
+        return self.num_lines - len(self.bad_lines)
 
 
 class DelimitedClickLog(BlockedClickLog):
@@ -76,7 +85,7 @@ class DelimitedClickLog(BlockedClickLog):
         line_format: `LineFormat`.
         path: String or path.
         declared: `FeatureDeclaration`s.
-        test: Float, or string or path.
+        test: Float, string or path, or `RandomSplit`.
         on_bad_line: String.
         shuffle_rows: Integer.
     """
@@ -86,7 +95,7 @@ class DelimitedClickLog(BlockedClickLog):
         line_format: LineFormat,
         path: str | os.PathLike[str],
         declared: Sequence[FeatureDeclaration],
-        test: float | str | os.PathLike[str],
+        test: TestSplit,
         on_bad_line: str,
         shuffle_rows: int,
     ) -> None:
@@ -95,7 +104,7 @@ class DelimitedClickLog(BlockedClickLog):
         _check_sources(line_format, self._declared)
         self.features = tuple(feature.feature for feature in self._declared)
         self._bad_lines = BadLines(on_bad_line)
-        share, test_path = split_share(test)
+        _, test_path = split_share(test)
         train = self._scan(path)
         tests = [] if test_path is None else self._scan(test_path)
         self._blocks = [*train, *tests]
@@ -103,7 +112,7 @@ class DelimitedClickLog(BlockedClickLog):
         self._set_blocks(
             [block.num_examples for block in train],
             [block.num_examples for block in tests],
-            share,
+            test,
             shuffle_rows,
         )
 
@@ -127,10 +136,11 @@ class DelimitedClickLog(BlockedClickLog):
                     parsed = parse_block(
                         self._format, file, text, lines, self._bad_lines
                     )
-                    found = len(parsed.labels)
-                    lines += found + len(parsed.bad_lines)
-                    if found:
-                        blocks.append(_Block(block, found))
+                    bad = parsed.bad_lines.numpy()[:, 0]
+                    found = _Block(block, len(parsed.labels) + len(bad), bad)
+                    lines += found.num_lines
+                    if found.num_examples:
+                        blocks.append(found)
             except text_blocks.TruncatedGzipError as error:
                 self._bad_lines.add_truncated(file, lines + 1, error.line, error.reason)
         if not blocks:
@@ -141,23 +151,59 @@ class DelimitedClickLog(BlockedClickLog):
         return blocks
 
     def _read_block(self, block: int) -> Examples:
-        from tfctr_ops import parse_delimited
+        count = self._blocks[block].num_examples
+        return self._read_parts([Part(block, 0, count, count)], slice(count))
 
-        place = self._blocks[block]
-        parsed = parse_delimited(
-            place.text.read(), self._format.kinds, self._format.delimiter
+    def _read_parts(
+        self, parts: Sequence[Part], wanted: npt.NDArray[np.int64] | slice
+    ) -> Examples:
+        # Every line is parsed to its place in what is delivered: no row is moved.
+        import tensorflow as tf
+
+        from tfctr_ops import parse_delimited_to
+
+        blocks = [self._blocks[part.block] for part in parts]
+        row_of = np.full(sum(map(len, parts)), -1, np.int64)  # Of each example.
+        row_of[wanted] = np.arange(len(row_of[wanted]))
+        parsed = parse_delimited_to(
+            # Their bytes, which are copied, are not held while they are parsed.
+            tf.constant([block.text.read() for block in blocks]),
+            [block.num_lines for block in blocks],
+            _places(parts, blocks, row_of),
+            self._format.kinds,
+            self._format.delimiter,
         )
-        if len(parsed.labels) != place.num_examples:
-            raise _changed(place.text.path)
-        table = RawTable(
-            {},
-            parsed.labels.numpy(),
-            [
-                (self._format.names_of("n"), parsed.numbers.numpy()),
-                (self._format.names_of("dh"), parsed.ids.numpy()),
-            ],
+        for block, is_as_told in zip(blocks, parsed.is_as_told.numpy(), strict=True):
+            if not is_as_told:
+                raise _changed(block.text.path)
+        # Not `numpy()`, which copies.
+        labels, numbers, ids = map(
+            np.asarray, (parsed.labels, parsed.numbers, parsed.ids)
         )
-        return table.examples(self._declared)
+        matrices = [
+            (self._format.names_of("n"), numbers),
+            (self._format.names_of("dh"), ids),
+        ]
+        return RawTable({}, labels, matrices).examples(self._declared)
+
+
+def _places(
+    parts: Sequence[Part], blocks: Sequence[_Block], row_of: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Returns the row of each line of the blocks; -1: none."""
+    places = []
+    first = 0
+    for part, block in zip(parts, blocks, strict=True):
+        rows = np.full(block.num_examples, -1, np.int64)
+        rows[part.rows()] = row_of[first : first + len(part)]
+        first += len(part)
+        if len(block.bad_lines):
+            is_good = np.ones(block.num_lines, bool)
+            is_good[block.bad_lines] = False
+            of_good, rows = rows, np.full(block.num_lines, -1, np.int64)
+            rows[is_good] = of_good
+        places.append(rows)
+    return np.concatenate(places)
 
 
 def parse_block(

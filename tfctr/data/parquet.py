@@ -15,7 +15,7 @@ from tfctr.data.blocked_click_log import SHUFFLE_ROWS, BlockedClickLog
 from tfctr.data.columns import Examples
 from tfctr.data.data_files import find_files
 from tfctr.data.raw_table import RawTable
-from tfctr.data.split_share import split_share
+from tfctr.data.split import TestSplit, split_share
 from tfctr.declaration import FeatureDeclaration
 
 _LABEL = "a label of 0 or 1"
@@ -44,8 +44,7 @@ class ParquetLog(BlockedClickLog):
         path: String or path. A file, or a directory of files.
         features: `FeatureDeclaration`s.
         label: String. The column of the labels: 0 and 1, or booleans.
-        test: Float, or string or path. The share of the last rows that makes the test
-            split, or its files.
+        test: Float, string or path, or `RandomSplit`; see `Criteo`.
         on_bad_line: String. "raise" stops at a row whose label is neither 0 nor 1.
             "skip" leaves such rows out, counts them and logs the first.
         shuffle_rows: Integer. How many examples are shuffled together; see `Criteo`.
@@ -73,7 +72,7 @@ class ParquetLog(BlockedClickLog):
         path: str | os.PathLike[str],
         features: Sequence[FeatureDeclaration],
         label: str = "label",
-        test: float | str | os.PathLike[str] = 0.1,
+        test: TestSplit = 0.1,
         on_bad_line: str = "raise",
         shuffle_rows: int = SHUFFLE_ROWS,
     ) -> None:
@@ -82,7 +81,7 @@ class ParquetLog(BlockedClickLog):
         self.features = tuple(feature.feature for feature in self._declared)
         self._label = label
         self._bad_lines = BadLines(on_bad_line)
-        share, test_path = split_share(test)
+        _, test_path = split_share(test)
         train = self._scan(path)
         tests = [] if test_path is None else self._scan(test_path)
         self._groups = [*train, *tests]
@@ -90,7 +89,7 @@ class ParquetLog(BlockedClickLog):
         self._set_blocks(
             [group.num_examples for group in train],
             [group.num_examples for group in tests],
-            share,
+            test,
             shuffle_rows,
         )
 
@@ -115,7 +114,7 @@ class ParquetLog(BlockedClickLog):
             )
             first_row = 0
             for number in range(parquet.num_row_groups):
-                labels = parquet.read_row_group(number, [self._label])[self._label]
+                labels = _read(file, parquet, number, [self._label])[self._label]
                 good = self._good_rows(file, labels, first_row)
                 first_row += len(labels)
                 count = len(labels) if good is None else len(good)
@@ -147,7 +146,8 @@ class ParquetLog(BlockedClickLog):
         group = self._groups[block]
         names = {source for feature in self._declared for source in feature.sources}
         with parquet.ParquetFile(group.path, metadata=group.metadata) as file:
-            table = file.read_row_group(group.number, [*sorted(names), self._label])
+            columns = [*sorted(names), self._label]
+            table = _read(group.path, file, group.number, columns)
         raw = RawTable(
             {name: to_column(table[name]) for name in names},
             read_labels(table[self._label]).astype(np.float32),
@@ -203,7 +203,22 @@ def open_parquet(file: pathlib.Path) -> Any:
     try:
         return parquet.ParquetFile(file)
     except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(
-            f"{file} must be a whole Parquet file. Received: {error} Write it again, "
-            "or move it out of the directory."
-        ) from error
+        raise _damaged(file, error) from error
+
+
+def _read(file: pathlib.Path, opened: Any, number: int, columns: list[str]) -> Any:
+    """Returns columns of a row group as a pyarrow table."""
+    import pyarrow as pa
+
+    try:
+        return opened.read_row_group(number, columns)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(f"{file}, row group {number + 1},", error) from error
+
+
+def _damaged(where: pathlib.Path | str, error: Exception) -> ValueError:
+    reason = " ".join(str(error).split()).rstrip(".")  # Of several lines.
+    return ValueError(
+        f"{where} must be of a whole Parquet file. Received: {reason}. Write it again, "
+        "or move it out of the directory."
+    )

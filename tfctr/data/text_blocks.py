@@ -1,6 +1,7 @@
 """Blocks of whole lines of text files, plain or gzip, found again without a search."""
 
 import abc
+import codecs
 import dataclasses
 import pathlib
 import zlib
@@ -186,9 +187,16 @@ def _whole_lines(
             continue
         text = b"".join(held)
         end = text.rfind(b"\n") + 1
-        yield start, text[:end]
+        yield _without_mark(start, text[:end])
         start += end
         held, size = [text[end:]], len(text) - end
     text = b"".join(held)
     if text:
-        yield start, text
+        yield _without_mark(start, text)
+
+
+def _without_mark(start: int, text: bytes) -> tuple[int, bytes]:
+    """Leaves out the mark of UTF-8 that some programs begin a file with."""
+    if start == 0 and text.startswith(codecs.BOM_UTF8):
+        return len(codecs.BOM_UTF8), text.removeprefix(codecs.BOM_UTF8)
+    return start, text

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from tfctr.data.blocked_click_log import SHUFFLE_ROWS, BlockedClickLog
 from tfctr.data.columns import Array, Bag, Examples
 from tfctr.data.data_files import find_files
 from tfctr.data.raw_table import MISSING_ID, RawTable
-from tfctr.data.split_share import split_share
+from tfctr.data.split import TestSplit, split_share
 from tfctr.declaration import FeatureDeclaration
 
 _BLOCK_RECORDS = 16_384
@@ -46,8 +47,7 @@ class TFRecordLog(BlockedClickLog):
         path: String or path. A file, or a directory of files.
         features: `FeatureDeclaration`s.
         label: String. The column of the labels, 0 and 1.
-        test: Float, or string or path. The share of the last records that makes the
-            test split, or its files.
+        test: Float, string or path, or `RandomSplit`; see `Criteo`.
         on_bad_line: String. "raise" stops at a record that is not like that, and where
             a file is damaged or cut off. "skip" leaves such records out, and what comes
             behind damage, counts them and logs the first.
@@ -79,7 +79,7 @@ class TFRecordLog(BlockedClickLog):
         path: str | os.PathLike[str],
         features: Sequence[FeatureDeclaration],
         label: str = "label",
-        test: float | str | os.PathLike[str] = 0.1,
+        test: TestSplit = 0.1,
         on_bad_line: str = "raise",
         shuffle_rows: int = SHUFFLE_ROWS,
     ) -> None:
@@ -88,7 +88,7 @@ class TFRecordLog(BlockedClickLog):
         self._label = label
         self._bad_lines = BadLines(on_bad_line)
         self._spec: dict[str, Any] = {}
-        share, test_path = split_share(test)
+        _, test_path = split_share(test)
         train = self._scan(path)
         tests = [] if test_path is None else self._scan(test_path)
         self._blocks = [*train, *tests]
@@ -96,7 +96,7 @@ class TFRecordLog(BlockedClickLog):
         self._set_blocks(
             [len(block.good) for block in train],
             [len(block.good) for block in tests],
-            share,
+            test,
             shuffle_rows,
         )
 
@@ -132,6 +132,7 @@ class TFRecordLog(BlockedClickLog):
         """Yields the records of a file, some thousands at a time."""
         import tensorflow as tf
 
+        _check_plain(file)
         dataset = tf.data.TFRecordDataset(str(file))
         count = 0
         try:
@@ -149,7 +150,7 @@ class TFRecordLog(BlockedClickLog):
         except tf.errors.DataLossError as error:
             if rest:
                 yield rest
-            number, reason = count + len(rest) + 1, error.message
+            number, reason = count + len(rest) + 1, _reason(error.message)
             self._bad_lines.add(file, number, reason, "a whole record", "record")
 
     def _good(
@@ -230,6 +231,20 @@ class TFRecordLog(BlockedClickLog):
         }
         labels = parsed[self._label].numpy().astype(np.float32)
         return RawTable(columns, labels).examples(self._declared)
+
+
+def _reason(message: str) -> str:
+    """Returns a message of TensorFlow without the names of its ops."""
+    return re.sub(r"^\{\{.*?\}\}\s*|\s*\[Op:.*", "", message, flags=re.DOTALL)
+
+
+def _check_plain(file: pathlib.Path) -> None:
+    with file.open("rb") as opened:
+        if opened.read(2) == b"\x1f\x8b":
+            raise ValueError(
+                f"{file} must be a TFRecord file that is not compressed. Received: a "
+                f"gzip file. Unpack it: gunzip '{file}'."
+            )
 
 
 def _kinds_of(record: bytes) -> dict[str, str | None]:

@@ -48,11 +48,11 @@ def small_blocks(monkeypatch):
 def open_small_log(tmp_path, small_blocks):
     """Opens a log of 400 examples: "criteo", "avazu", "parquet" or "tfrecord"."""
 
-    def open_log(kind):
+    def open_log(kind, **options):
         if kind == "parquet":
             pytest.importorskip("pyarrow")
         directory = tmp_path / "files"
-        directory.mkdir()
-        return log_files.open_small(kind, directory)
+        directory.mkdir(exist_ok=True)
+        return log_files.open_small(kind, directory, **options)
 
     return open_log

@@ -9,7 +9,15 @@ import pytest
 import tensorflow as tf
 
 from tfctr import cli
-from tfctr.data import Avazu, Criteo, SyntheticStream, conversion
+from tfctr.data import (
+    Avazu,
+    Criteo,
+    FeatureDeclaration,
+    ParquetLog,
+    SyntheticStream,
+    TFRecordLog,
+    conversion,
+)
 from tfctr.metrics import auc
 
 pa = pytest.importorskip("pyarrow")
@@ -101,6 +109,33 @@ def test_a_drawn_log_is_read_as_it_was_drawn(tmp_path, shape, reader, examples):
     np.testing.assert_array_equal(probabilities, clicks.probabilities[-last:])
 
 
+@pytest.mark.parametrize("shape", ["criteo", "avazu"])
+@pytest.mark.parametrize("target", ["parquet", "tfrecord"])
+def test_a_drawn_log_is_the_same_in_every_format(tmp_path, shape, target):
+    stream = SyntheticStream(300, shape, max_ids=50, seed=2)
+    (clicks,) = stream.chunks(300)
+    conversion.synthesize(stream, tmp_path / "a", target)
+    names = {"criteo": ["C1", "C26"], "avazu": ["C1", "C21"]}[shape]
+    declared = [FeatureDeclaration(name) for name in names]
+    if shape == "criteo":
+        declared.append(FeatureDeclaration("I13", kind="dense", missing=-1.0))
+    else:
+        declared.append(FeatureDeclaration("hour"))
+    reader = {"parquet": ParquetLog, "tfrecord": TFRecordLog}[target]
+    label = {"criteo": "label", "avazu": "click"}[shape]
+    log = reader(tmp_path / "a", declared, label, test=0)
+    ((inputs, labels),) = log.batches("train", 300)
+    np.testing.assert_array_equal(labels, clicks.labels)
+    for name, place in zip(names, (0, -1), strict=True):
+        np.testing.assert_array_equal(inputs[name], clicks.ids[:, place])
+    if shape == "criteo":
+        np.testing.assert_array_equal(inputs["I13"], clicks.numbers[:, -1])
+    else:  # Ten days, hour by hour.
+        hours = inputs["hour"].numpy().tolist()
+        assert hours == sorted(hours)
+        assert (hours[0], hours[-1]) == (14102100, 14103023)
+
+
 def test_chunks_of_any_size_are_one_log():
     stream = SyntheticStream(500, max_ids=40, seed=3)
     (whole,) = stream.chunks(500)
@@ -124,8 +159,23 @@ def test_ids_drift_and_follow_a_power_law():
     assert counts[0] > 5 * counts[9] > 5 * counts[-1]
 
 
-def test_the_teacher_ranks_well():
-    (clicks,) = SyntheticStream(20_000, max_ids=1_000).chunks(20_000)
+def test_old_ids_fade_while_new_ones_grow():
+    (clicks,) = SyntheticStream(50_000, max_ids=200, drift=1.0).chunks(50_000)
+    tenths = clicks.ids[:, 2].reshape(10, -1)
+    old, new = (np.unique(tenths[place]) for place in (0, -1))
+    of_old, of_new = (
+        [np.isin(tenth, ids).mean() for tenth in tenths] for ids in (old, new)
+    )
+    # Steadily, up to a few of the 5,000 clicks of a tenth.
+    assert (np.diff(of_old) < 0.02).all() and (np.diff(of_new) > -0.02).all()
+    assert of_old[0] == of_new[-1] == 1.0
+    assert of_old[-1] < 0.5 > of_new[0]
+
+
+@pytest.mark.parametrize(("shape", "drift"), [("criteo", 1.0), ("avazu", 4.0)])
+def test_the_teacher_ranks_well(shape, drift):
+    stream = SyntheticStream(20_000, shape, max_ids=1_000, drift=drift)
+    (clicks,) = stream.chunks(20_000)
     assert 0.8 < auc(clicks.labels, clicks.probabilities) < 0.95
     assert 0.15 < clicks.labels.mean() < 0.4
     # The labels are drawn from the probabilities: they add up alike.
@@ -155,6 +205,8 @@ def test_wrong_arguments_are_refused(arguments, message):
         pytest.param("avazu", "avazu", "tsv", marks=pytest.mark.soak),
         ("parquet", "criteo", "parquet"),
         pytest.param("parquet", "criteo", "tfrecord", marks=pytest.mark.soak),
+        ("large_batch_avazu", "avazu", "tsv"),
+        pytest.param("large_batch_criteo", "criteo", "tsv", marks=pytest.mark.soak),
     ],
 )
 def test_a_drawn_log_trains_by_the_examples(tmp_path, capsys, example, like, to):
@@ -168,14 +220,16 @@ def test_a_drawn_log_trains_by_the_examples(tmp_path, capsys, example, like, to)
     assert f"tenth: {facts['best_auc']:.4f}" in printed
     overrides = {
         "data.path": path,
-        "data.kind": to if to == "tfrecord" else example,
         "run.directory": tmp_path / "run",
         "run.batch_size": 200,
+        "run.epochs": 1,
         "model.hidden_units": "[8]",
         "model.bottom_units": "[8]",
         "model.dim": 4,
         "tables.learning_rate": 0.05,
     }
+    if to == "tfrecord":
+        overrides["data.kind"] = to
     words = [w for pair in overrides.items() for w in ("--set", "{}={}".format(*pair))]
     result = tmp_path / "result.json"
     run("train", ROOT / "examples" / f"{example}.toml", *words, "--json", result)

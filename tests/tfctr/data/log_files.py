@@ -132,9 +132,9 @@ def write_records(path, some):
     return path
 
 
-def open_small(kind, directory, shuffle_rows=100):
+def open_small(kind, directory, **options):
     """Returns a log of 400 examples in several files."""
-    options = {"shuffle_rows": shuffle_rows}
+    options = {"shuffle_rows": 100, **options}
     if kind == "criteo":
         lines = criteo_lines()
         write_lines(directory / "day_10", lines[150:])

@@ -305,7 +305,9 @@ def test_empty_files_and_no_files_are_refused(tmp_path, kind):
     with pytest.raises(FileNotFoundError, match="which holds no file. Correct"):
         reader(tmp_path)
     (tmp_path / "part").write_bytes(b"")
-    expected = "must be a whole Parquet file" if kind == "parquet" else "at least one"
+    expected = (
+        "must be of a whole Parquet file" if kind == "parquet" else "at least one"
+    )
     with pytest.raises(ValueError, match=expected):
         reader(tmp_path)
 

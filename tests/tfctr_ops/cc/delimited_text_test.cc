@@ -68,9 +68,35 @@ TEST(FindsEveryLineInItsOrder) {
   }
 }
 
+TEST(PutsLinesWhereTheyBelong) {
+  const int64_t n = 30000;
+  std::string text;
+  std::vector<int64_t> places(n, -1);
+  for (int64_t i = 0; i < n; ++i) {
+    text += i % 3 == 1 ? "passed over\n" : "1," + std::to_string(i) + "\n";
+    // Those that are not passed over, in reverse.
+    if (i % 3 != 1) places[static_cast<size_t>(i)] = (n - 1 - i) * 2 / 3;
+  }
+  ThreadExecutor executor(3);
+  const DelimitedText lines(text.data(), static_cast<int64_t>(text.size()), ',',
+                            {FieldKind::kLabel, FieldKind::kDecimalId},
+                            &executor);
+  std::vector<float> labels(2 * n / 3);
+  std::vector<int64_t> ids(2 * n / 3);
+  const std::vector<BadLine> bad_lines =
+      lines.Parse({labels.data(), nullptr, ids.data(), places.data()});
+  CHECK(bad_lines.empty());
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t place = places[static_cast<size_t>(i)];
+    if (place >= 0) CHECK_EQ(ids[static_cast<size_t>(place)], i);
+  }
+}
+
 TEST(ReadsNothingBehindAnyText) {
   Random random(1);
-  const std::string bytes = "01,-\r\n\nf9\xff";
+  const std::string bytes =
+      "01,-\r\n\nf9\xff"
+      "0123456789abcdef";
   for (size_t size = 0; size < 300; ++size) {
     std::string text;
     for (size_t i = 0; i < size; ++i) text += bytes[random.Below(bytes.size())];

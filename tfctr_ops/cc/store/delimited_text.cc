@@ -25,9 +25,39 @@ constexpr std::array<uint8_t, 256> kHexDigits = HexDigits();
 // Each parser reads a field, up to the delimiter, and returns where it ended,
 // or null if it is not of its kind.
 
+constexpr uint64_t EightOf(uint64_t byte) { return byte * 0x0101010101010101; }
+
+// Whether 8 bytes are hexadecimal digits, and their value. All at once, since
+// most categories have as many.
+bool ParseEightHexDigits(const char* digits, uint64_t* value) {
+  uint64_t bytes;
+  std::memcpy(&bytes, digits, sizeof(bytes));
+  constexpr uint64_t kHigh = EightOf(0x80);
+  // Bytes of less than 0x80 carry into no other when so little is added, and
+  // their upper bit then says whether they are as large as something.
+  const auto from = [](uint64_t some, uint64_t low) {
+    return some + EightOf(uint64_t{0x80} - low);
+  };
+  const uint64_t small = bytes | EightOf(0x20);
+  const uint64_t is_digit = from(bytes, '0') & ~from(bytes, '9' + 1) & kHigh;
+  const uint64_t is_letter = from(small, 'a') & ~from(small, 'f' + 1) & kHigh;
+  if ((bytes & kHigh) != 0 || (is_digit | is_letter) != kHigh) return false;
+  uint64_t nibbles = (bytes & EightOf(0x0f)) + (is_letter >> 7) * 9;
+  nibbles = __builtin_bswap64(nibbles);  // The first digit is the highest.
+  nibbles = (nibbles | nibbles >> 4) & 0x00ff00ff00ff00ff;
+  nibbles = (nibbles | nibbles >> 8) & 0x0000ffff0000ffff;
+  *value = (nibbles | nibbles >> 16) & 0xffffffff;
+  return true;
+}
+
 const char* ParseHex(const char* at, const char* end, char delimiter,
                      int64_t* id) {
   uint64_t value = 0;
+  if (end - at >= 8 && (end - at == 8 || at[8] == delimiter) &&
+      ParseEightHexDigits(at, &value)) {
+    *id = static_cast<int64_t>(value);
+    return at + 8;
+  }
   const char* begin = at;
   while (at < end && *at != delimiter) {
     const uint8_t digit = kHexDigits[static_cast<uint8_t>(*at++)];
@@ -177,9 +207,14 @@ void DelimitedText::ParsePart(int64_t part, const ParsedRows& rows,
     const char* const line_end = Skip(at, text_end, '\n');
     const char* end = line_end;
     if (end > at && end[-1] == '\r') --end;
-    const RowPointers row = {rows.labels + line,
-                             rows.numbers + line * num_numbers_,
-                             rows.ids + line * num_ids_};
+    const int64_t place = rows.places == nullptr ? line : rows.places[line];
+    if (place < 0) {
+      at = line_end + 1;
+      continue;
+    }
+    const RowPointers row = {rows.labels + place,
+                             rows.numbers + place * num_numbers_,
+                             rows.ids + place * num_ids_};
     const int64_t bad_field = ParseLine(kinds_, at, end, delimiter_, row);
     if (bad_field >= 0) {
       const int64_t num_fields = CountFields(at, end, delimiter_);

@@ -28,11 +28,14 @@ struct BadLine {
   int64_t num_fields;  // the line has another number of fields.
 };
 
-// Where rows go; row i belongs to line i, whether the line is good or not.
+// Where rows go; row i belongs to line i, whether the line is good or not,
+// unless `places` says another one.
 struct ParsedRows {
-  float* labels;   // (lines)
-  float* numbers;  // (lines, fields of kNumber)
-  int64_t* ids;    // (lines, fields of kDecimalId and kHexId)
+  float* labels;   // (rows)
+  float* numbers;  // (rows, fields of kNumber)
+  int64_t* ids;    // (rows, fields of kDecimalId and kHexId)
+  // (lines), or null. The row of each line; negative: the line is passed over.
+  const int64_t* places = nullptr;
 };
 
 class DelimitedText {

@@ -1,31 +1,12 @@
-"""`TrainConfig`: everything that a training run is told, from TOML."""
+"""The sections of a configuration, and what their entries may be."""
 
 import dataclasses
-import difflib
 import math
-import pathlib
-import tomllib
-import types
-import typing
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
 
-from tfctr.declaration import FeatureDeclaration
-
-T = TypeVar("T")
+from tfctr.config.checks import require, require_rate
 
 NETWORKS = ("wide_deep", "deep_fm", "dcn", "dcn_v2", "dlrm")
 MODES = ("epochs", "progressive")
-
-
-def _require(is_good: bool, name: str, expected: str, value: Any) -> None:
-    if not is_good:
-        raise ValueError(f"'{name}' must be {expected}. Received: {name}={value!r}.")
-
-
-def _require_rate(name: str, value: float) -> None:
-    is_good = math.isfinite(value) and value >= 0.0
-    _require(is_good, name, "a finite number, not negative", value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +20,9 @@ class DataConfig:
             the directory.
         test_path: String. Of the files that make the test split; empty: the last part
             of the examples makes it.
-        test_share: Float. How large that last part is.
+        test_share: Float. How large that part is.
+        test_split: String. `"last"`, or `"random"`: of Criteo, Avazu, Parquet and
+            TFRecord files, chance decides which examples make it; see `RandomSplit`.
         label: String. Column of the labels in Parquet and TFRecord files.
         shuffle_rows: Integer. Examples that are shuffled together; see `Criteo`.
         on_bad_line: String. `"raise"` or `"skip"`.
@@ -54,6 +37,7 @@ class DataConfig:
     path: str = ""
     test_path: str = ""
     test_share: float = 0.1
+    test_split: str = "last"
     label: str = "label"
     shuffle_rows: int = 262_144
     on_bad_line: str = "raise"
@@ -62,6 +46,13 @@ class DataConfig:
     ids_per_field: int = 20_000
     num_dense: int = 0
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        is_good = self.test_split in ("last", "random")
+        require(is_good, "data.test_split", "'last' or 'random'", self.test_split)
+        is_good = self.test_split == "last" or not self.test_path
+        expected = "empty where data.test_split is 'random'"
+        require(is_good, "data.test_path", expected, self.test_path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,17 +85,17 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         known = ", ".join(map(repr, NETWORKS))
-        _require(self.name in NETWORKS, "model.name", f"one of {known}", self.name)
+        require(self.name in NETWORKS, "model.name", f"one of {known}", self.name)
         for name in ("hidden_units", "bottom_units"):
             units = list(getattr(self, name))
             is_good = all(width >= 1 for width in units)
-            _require(is_good, f"model.{name}", "a list of positive integers", units)
+            require(is_good, f"model.{name}", "a list of positive integers", units)
         is_good = 0.0 <= self.dropout < 1.0
-        _require(is_good, "model.dropout", "0 or more and below 1", self.dropout)
+        require(is_good, "model.dropout", "0 or more and below 1", self.dropout)
         for name in ("num_cross_layers", "num_experts"):
             value = getattr(self, name)
-            _require(value >= 1, f"model.{name}", "a positive integer", value)
-        _require(self.rank >= 0, "model.rank", "0 or more", self.rank)
+            require(value >= 1, f"model.{name}", "a positive integer", value)
+        require(self.rank >= 0, "model.rank", "0 or more", self.rank)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,14 +160,14 @@ class TablesConfig:
             *("learning_rate", "clip_ratio", "clip_floor", "l2", "stddev"),
             "expiry_min_norm",
         ):
-            _require_rate(f"tables.{name}", getattr(self, name))
+            require_rate(f"tables.{name}", getattr(self, name))
         known = ("", "count", "bloom", "probability")
         is_good = self.admission in known
         expected = f"one of {', '.join(map(repr, known[1:]))}, or empty"
-        _require(is_good, "tables.admission", expected, self.admission)
+        require(is_good, "tables.admission", expected, self.admission)
         for name in ("expiry_every", "expiry_unused_steps", "expiry_max_rows"):
             value = getattr(self, name)
-            _require(value >= 0, f"tables.{name}", "0 or more", value)
+            require(value >= 0, f"tables.{name}", "0 or more", value)
         which = (self.expiry_unused_steps, self.expiry_min_norm, self.expiry_max_rows)
         if bool(self.expiry_every) != any(which):
             raise ValueError(
@@ -222,17 +213,17 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         known = ", ".join(map(repr, MODES))
-        _require(self.mode in MODES, "run.mode", f"one of {known}", self.mode)
+        require(self.mode in MODES, "run.mode", f"one of {known}", self.mode)
         for name in ("epochs", "batch_size", "steps_per_execution"):
             value = getattr(self, name)
-            _require(value >= 1, f"run.{name}", "a positive integer", value)
-        _require(self.k_step >= 0, "run.k_step", "0 or more", self.k_step)
+            require(value >= 1, f"run.{name}", "a positive integer", value)
+        require(self.k_step >= 0, "run.k_step", "0 or more", self.k_step)
         for name in ("learning_rate", "warmup_epochs"):
-            _require_rate(f"run.{name}", getattr(self, name))
+            require_rate(f"run.{name}", getattr(self, name))
         # What `keras.utils.set_random_seed` takes.
-        _require(0 <= self.seed < 2**32, "run.seed", "from 0 to 2**32 - 1", self.seed)
+        require(0 <= self.seed < 2**32, "run.seed", "from 0 to 2**32 - 1", self.seed)
         name = self.directory
-        _require(name != "", "run.directory", "the name of a directory", name)
+        require(name != "", "run.directory", "the name of a directory", name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,136 +254,6 @@ class ProgressiveConfig:
         for name in ("window_seconds", "pool_seconds", "recent_seconds"):
             value = getattr(self, name)
             is_good = math.isfinite(value) and value >= 1e-9
-            _require(is_good, f"progressive.{name}", "a positive number", value)
+            require(is_good, f"progressive.{name}", "a positive number", value)
         is_good = self.negatives >= 0
-        _require(is_good, "progressive.negatives", "0 or more", self.negatives)
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainConfig:
-    """A training run: the sections of the TOML file.
-
-    Args:
-        data: `DataConfig`.
-        model: `ModelConfig`.
-        tables: `TablesConfig`.
-        run: `RunConfig`.
-        progressive: `ProgressiveConfig`.
-        features: List of `FeatureDeclaration`, the entries `[[features]]`: which
-            columns of the files the model sees, and as what. Criteo and Avazu have
-            their usual ones if there are none.
-
-    Example:
-
-    >>> TrainConfig.from_dict({"model": {"dim": 8}}, ["run.epochs=1"]).model.dim
-    8
-    """
-
-    data: DataConfig = DataConfig()
-    model: ModelConfig = ModelConfig()
-    tables: TablesConfig = TablesConfig()
-    run: RunConfig = RunConfig()
-    progressive: ProgressiveConfig = ProgressiveConfig()
-    features: tuple[FeatureDeclaration, ...] = ()
-
-    @classmethod
-    def load(cls, path: str, overrides: Iterable[str] = ()) -> "TrainConfig":
-        """Reads a TOML file.
-
-        Args:
-            path: String.
-            overrides: Strings `section.key=value`, which win over the file.
-
-        Raises:
-            ValueError: If the file or an override cannot be read, or names what does
-                not exist.
-        """
-        file = pathlib.Path(path)
-        if not file.is_file():
-            raise ValueError(
-                f"The configuration must be a TOML file. Received: {path}, which is no "
-                "file. Examples are in the folder examples/."
-            )
-        try:
-            sections = tomllib.loads(file.read_text("utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not TOML: {error}.") from error
-        return cls.from_dict(sections, overrides)
-
-    @classmethod
-    def from_dict(
-        cls, sections: Mapping[str, Any], overrides: Iterable[str] = ()
-    ) -> "TrainConfig":
-        """Makes a config from nested dicts; see `load`."""
-        merged = {
-            name: dict(section) if isinstance(section, Mapping) else section
-            for name, section in sections.items()
-        }
-        for override in overrides:
-            name, key, value = _parse_override(override)
-            section = merged.setdefault(name, {})
-            if isinstance(section, dict):  # If it is none, `_build` says so.
-                section[key] = value
-        return _build(cls, merged, "")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns nested dicts from which `from_dict` makes an equal config."""
-        return dataclasses.asdict(self)
-
-
-def _parse_override(override: str) -> tuple[str, str, Any]:
-    name, equals, text = override.partition("=")
-    section, dot, key = name.strip().partition(".")
-    if not equals or not dot or not key:
-        raise ValueError(
-            "An override must look like section.key=value, for example "
-            f"run.epochs=3. Received: {override!r}."
-        )
-    try:
-        return section, key, tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return section, key, text  # A string without quotes, as shells leave it.
-
-
-def _build(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
-    hints = typing.get_type_hints(kind)
-    arguments = {}
-    for name, value in values.items():
-        if name not in hints:
-            close = difflib.get_close_matches(name, hints, n=1)
-            guess = f" Did you mean '{prefix}{close[0]}'?" if close else ""
-            raise ValueError(
-                f"The configuration has no '{prefix}{name}'. Known here: "
-                f"{', '.join(prefix + known for known in hints)}.{guess}"
-            )
-        arguments[name] = _convert(value, hints[name], f"{prefix}{name}")
-    return kind(**arguments)
-
-
-def _convert(value: Any, hint: Any, name: str) -> Any:
-    if dataclasses.is_dataclass(hint):
-        if not isinstance(value, Mapping):
-            raise ValueError(
-                f"'{name}' must be a section of the configuration. "
-                f"Received: {name}={value!r}. Write [{name}] on a line of its own."
-            )
-        return _build(typing.cast(type, hint), value, f"{name}.")
-    if isinstance(hint, types.GenericAlias):
-        kind = typing.get_args(hint)[0]
-        expected = "a list of integers" if kind is int else "a list"
-        is_good = isinstance(value, list | tuple)
-        if is_good and kind is int:
-            is_good = all(type(item) is int for item in value)
-        _require(is_good, name, expected, value)
-        return tuple(
-            _convert(item, kind, f"{name}[{index}]") for index, item in enumerate(value)
-        )
-    if hint is float:
-        _require(type(value) in (int, float), name, "a number", value)
-        return float(value)
-    if hint is int:
-        _require(type(value) is int, name, "an integer", value)
-        _require(abs(value) < 2**63, name, "an integer of at most 64 bits", value)
-        return value
-    _require(isinstance(value, str), name, "a string, in quotes in TOML", value)
-    return value
+        require(is_good, "progressive.negatives", "0 or more", self.negatives)
