@@ -37,6 +37,7 @@ test: setup  ## Run all tests.
 	@bash tools/install_sshd.sh
 	@bash tools/install_redis.sh
 	@bash tools/install_hwloc.sh
+	@bash tools/install_chromium.sh
 	$(BIN)/python -m pytest $(PYTEST_WORKERS)
 
 test-newest: setup-newest  ## Run the tests on the newest TensorFlow.
@@ -50,6 +51,7 @@ check: lint docs  ## What to run before a commit: lint, docs, sanitizers, tests.
 	@bash tools/install_sshd.sh
 	@bash tools/install_redis.sh
 	@bash tools/install_hwloc.sh
+	@bash tools/install_chromium.sh
 	$(BIN)/python -m pytest $(PYTEST_WORKERS)
 
 lint: setup  ## Check format, style and types.

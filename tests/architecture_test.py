@@ -30,7 +30,8 @@ PARTS = {
     # The rows of sharded tables come together on one rank.
     "export": ("checkpoint", "distributed"),
     "optimizers": ("distributed",),
-    "callbacks": ("optimizers", "checkpoint", "metrics", "distributed"),
+    "report": (),
+    "callbacks": ("optimizers", "checkpoint", "metrics", "distributed", "report"),
     "config": ("declaration",),
     "migration": (),
     # The one module that knows them all.
@@ -80,6 +81,7 @@ PARTS = {
         "metrics",
         "migration",
         "progressive",
+        "report",
         "study",
         "topology",
         "training",

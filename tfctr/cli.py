@@ -17,12 +17,14 @@ from tfctr.commands import (
     inspect,
     run,
     study,
+    top,
     topology,
     train,
 )
 
 _COMMANDS = (
     train,
+    top,
     inspect,
     export,
     check_export,

@@ -16,7 +16,12 @@ from keras_layers import DynamicEmbedding
 from keras_layers.storage.byte_size import format_bytes
 from tfctr import distributed
 from tfctr.builders import build_model, build_optimizer, open_log
-from tfctr.callbacks import KStepMerge, Throughput, check_callbacks
+from tfctr.callbacks import (
+    KStepMerge,
+    Throughput,
+    TrainingReport,
+    check_callbacks,
+)
 from tfctr.config import TrainConfig
 from tfctr.data import ClickLog, Position, SyntheticClickLog
 from tfctr.distributed import engine
@@ -58,6 +63,7 @@ def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
         )
     distributed.init()
     make_directory(config)
+    reports = [TrainingReport(config.run.directory)] if config.run.report else []
     keras.utils.set_random_seed(config.run.seed)
     log = open_log(config)
     _check_test_split(log)
@@ -71,7 +77,7 @@ def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
     throughput = Throughput(config.run.batch_size)
     check_callbacks([throughput], model)
     for epoch in range(config.run.epochs):
-        _fit_epoch(model, log, config, epoch, throughput)
+        _fit_epoch(model, log, config, epoch, [*reports, throughput])
     labels, probabilities = predict_split(model, log, "test")
     result = {
         "auc": auc(labels, probabilities),
@@ -179,7 +185,7 @@ def _fit_epoch(
     log: ClickLog,
     config: TrainConfig,
     epoch: int,
-    throughput: Throughput,
+    callbacks: Sequence[keras.callbacks.Callback],
 ) -> None:
     # One epoch a call: of a data set with several, Keras reads `steps_per_execution`
     # batches at a time, across the borders of the epochs and beyond the end.
@@ -190,7 +196,7 @@ def _fit_epoch(
         model,
         log,
         config,
-        [throughput, stop],
+        [*callbacks, stop],
         epoch=epoch,
         epochs=config.run.epochs,
         verbose=_verbosity(),
@@ -222,8 +228,12 @@ def fit(
         position=Position(epoch),
         epochs=epoch + 1,
     )
+    dataset = distributed.shard(batches).prefetch(2)
+    for callback in callbacks:
+        if isinstance(callback, TrainingReport):
+            dataset = callback.watch(dataset)
     model.fit(
-        distributed.shard(batches).prefetch(2),
+        dataset,
         initial_epoch=epoch,
         shuffle=False,  # The log shuffles by itself, and can resume.
         callbacks=[

@@ -26,6 +26,7 @@ from tfctr_ops.snapshot import (
     read_info,
 )
 from tfctr_ops.sparse_optimizer import SparseOptimizer
+from tfctr_ops.step_times import StepTimes, step_times
 from tfctr_ops.store_config import MemoryBudget, StoreConfig
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "SnapshotFile",
     "SnapshotInfo",
     "SparseOptimizer",
+    "StepTimes",
     "StoreConfig",
     "StoreFiles",
     "distinct_keys",
@@ -53,6 +55,7 @@ __all__ = [
     "read_key_messages",
     "route_keys",
     "sample_counts",
+    "step_times",
     "sum_gradients",
     "update_fused_rows",
 ]

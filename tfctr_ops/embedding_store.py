@@ -372,12 +372,17 @@ class EmbeddingStore:
         lookups, `tracked_keys` that are counted one by one, and `admission_bytes` of
         its counters in memory. Of the updates of this store: `updated_rows`, each row
         counting once in each update that moved it; `clipped_rows` of these; and the
-        float `clipped_share`, 0.0 before the first.
+        float `clipped_share`, 0.0 before the first. Of its lookups for training, each
+        row counting once in each: `found_rows` in memory, `promoted_rows` that came up
+        from disk, and `inserted_rows`, new ones; `stalled_lookups` that read the disk
+        or its cache, and the `stalled_nanoseconds` they took for it.
         """
         names = (
             "rows known_rows row_bytes memory_bytes evicted_rows skipped_updates step "
             "rows_on_disk_only disk_bytes rows_read rows_written expired_rows "
-            "refused_keys tracked_keys admission_bytes updated_rows clipped_rows"
+            "refused_keys tracked_keys admission_bytes updated_rows clipped_rows "
+            "found_rows inserted_rows promoted_rows stalled_lookups "
+            "stalled_nanoseconds"
         ).split()
         values = self._ops.tfctr_embedding_store_stats(self._handle).numpy().tolist()
         stats: dict[str, Any] = dict(zip(names, values, strict=True))

@@ -131,12 +131,12 @@ def test_unknown_keys_are_refused_with_a_guess():
     message = (
         "The configuration has no 'run.epoch'. Known here: run.mode, run.epochs, "
         "run.batch_size, run.learning_rate, run.warmup_epochs, run.seed, "
-        "run.steps_per_execution, run.k_step, run.merge, run.directory. Did "
-        "you mean 'run.epochs'?"
+        "run.steps_per_execution, run.k_step, run.merge, run.directory, run.report. "
+        "Did you mean 'run.epochs'?"
     )
     assert_refused(message, {"run": {"epoch": 3}})
     assert_refused(message, {}, "run.epoch=3")
-    with pytest.raises(ValueError, match=r"has no 'run\.x'\. [^?]*run\.directory\.$"):
+    with pytest.raises(ValueError, match=r"has no 'run\.x'\. [^?]*run\.report\.$"):
         TrainConfig.from_dict({"run": {"x": 3}})
 
 

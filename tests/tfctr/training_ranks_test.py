@@ -35,10 +35,11 @@ def train(horovodrun, tmp_path):
 @pytest.mark.multiprocess
 def test_two_ranks_end_as_one_process(train, tmp_path):
     config = TrainConfig.load(
-        ROOT / "examples/synthetic.toml", [*SETTINGS, f"run.directory={tmp_path}/one"]
+        ROOT / "examples/synthetic.toml",
+        [*SETTINGS, f"run.directory={tmp_path}/one", "run.report=true"],
     )
     model, expected = training.train(config)
-    result, output = train()
+    result, output = train("run.report=true")
     assert (result["ranks"], expected["ranks"]) == (2, 1)
     assert result["rows"] == expected["rows"]
     # Of all examples of the test split, in whatever order.
@@ -53,6 +54,25 @@ def test_two_ranks_end_as_one_process(train, tmp_path):
     )
     assert len(labels) == len(probabilities)
     assert training.auc(labels, probabilities) == pytest.approx(result["auc"], abs=1e-6)
+
+    # What both ranks have counted is what one has.
+    alone, both = (epoch_of(tmp_path / name) for name in ("one", "."))
+    assert both["examples"] == alone["examples"] == 18_000
+    assert both["steps"] == alone["steps"] == 36
+    assert both["tables"].keys() == alone["tables"].keys()
+    for name, table in alone["tables"].items():
+        for count in ("known_rows", "found_rows", "inserted_rows", "updated_rows"):
+            assert both["tables"][name][count] == table[count], (name, count)
+    assert (tmp_path / "report.html").is_file()
+
+
+def epoch_of(directory):
+    """What the report of a run tells of its one epoch."""
+    lines = (directory / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [event["kind"] for event in events].count("begin") == 1
+    (epoch,) = [event for event in events if event["kind"] == "epoch"]
+    return epoch
 
 
 @pytest.mark.slow

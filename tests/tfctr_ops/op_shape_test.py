@@ -81,7 +81,7 @@ GOOD = [
     ("export_admission", [], [[None]]),
     ("import_admission", [[5], [3]], []),
     ("import_admission", [UNKNOWN, UNKNOWN], []),
-    ("stats", [], [[17]]),
+    ("stats", [], [[22]]),
     ("begin_save", [[], []], []),
     ("finish_save", [[]], [[4]]),
     ("restore", [[2], [3], [3]], []),

@@ -9,6 +9,7 @@ from tfctr.callbacks.training_guard import (
     TrainingGuard,
     check_callbacks,
 )
+from tfctr.callbacks.training_report import TrainingReport
 
 __all__ = [
     "Checkpoint",
@@ -17,5 +18,6 @@ __all__ = [
     "Throughput",
     "TrainingDiverged",
     "TrainingGuard",
+    "TrainingReport",
     "check_callbacks",
 ]

@@ -36,8 +36,9 @@ class TrainingGuard(keras.callbacks.Callback):
     the tables must not skip update after update. It looks at the weights when training
     begins, after an update was skipped, and at the end of each epoch.
 
-    All tfctr callbacks do this. Models without tables are left alone, except that on
-    several ranks no model may have an optimizer, or a table, that knows its own only.
+    All tfctr callbacks do this but `TrainingReport`, which only looks on. Models
+    without tables are left alone, except that on several ranks no model may have an
+    optimizer, or a table, that knows its own only.
 
     Raises:
         ValueError: If the optimizer has such a setting, or the ranks would train

@@ -62,6 +62,9 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
         return tuple(
             _convert(item, kind, f"{name}[{index}]") for index, item in enumerate(value)
         )
+    if hint is bool:
+        require(type(value) is bool, name, "true or false", value)
+        return value
     if hint is float:
         require(type(value) in (int, float), name, "a number", value)
         return float(value)

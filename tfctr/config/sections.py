@@ -198,6 +198,8 @@ class RunConfig:
             many steps, see `KStepAdam`; 0: their gradients are averaged at each step.
         merge: String. How `KStepAdam` merges.
         directory: String. Where the model is saved.
+        report: Boolean. Whether `TrainingReport` writes there what the training does;
+            with mode `"epochs"`.
     """
 
     mode: str = "epochs"
@@ -210,6 +212,7 @@ class RunConfig:
     k_step: int = 0
     merge: str = "frozen_denominator"
     directory: str = "runs/latest"
+    report: bool = False
 
     def __post_init__(self) -> None:
         known = ", ".join(map(repr, MODES))
@@ -224,6 +227,8 @@ class RunConfig:
         require(0 <= self.seed < 2**32, "run.seed", "from 0 to 2**32 - 1", self.seed)
         name = self.directory
         require(name != "", "run.directory", "the name of a directory", name)
+        is_good = not self.report or self.mode == "epochs"
+        require(is_good, "run.report", "false unless run.mode='epochs'", self.report)
 
 
 @dataclasses.dataclass(frozen=True)

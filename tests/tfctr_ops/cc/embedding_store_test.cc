@@ -278,6 +278,21 @@ TEST(StatsCountWhatTheStoreHolds) {
   CHECK_GE(stats.memory_bytes, stats.rows * stats.row_bytes);
 }
 
+TEST(StatsCountTheRowsOfLookupsByWhereTheyWere) {
+  const TestStore store(SmallOptions(1));
+  store.Write({{1, 2}}, Floats(2, 1));
+  store.Read({{1, 2, 3}});
+  CHECK_EQ(store.Stats().found_rows + store.Stats().inserted_rows, 0);
+  store.Lookup({{1, 3, 3, 1, 4}});
+  CHECK_EQ(store.Stats().found_rows, 1);
+  CHECK_EQ(store.Stats().inserted_rows, 2);
+  store.Lookup({{1, 3, 3, 5}});
+  CHECK_EQ(store.Stats().found_rows, 3);
+  CHECK_EQ(store.Stats().inserted_rows, 3);
+  CHECK_EQ(store.Stats().promoted_rows, 0);
+  CHECK_EQ(store.Stats().stalled_lookups, 0);
+}
+
 TEST(AMillionRowsTakeLittleMoreThanTheirBytes) {
   const TestStore store(SmallOptions(16, Kind::kAdagrad));
   Keys keys({});

@@ -52,6 +52,10 @@ Ids Range(int64_t begin, int64_t end) {
   return ids;
 }
 
+int64_t Size(const std::set<int64_t>& ids) {
+  return static_cast<int64_t>(ids.size());
+}
+
 void Train(const TestStore& store, const Ids& ids) {
   store.Train(Keys(ids), Floats(ids.size(), 1), 0.5f);
 }
@@ -179,14 +183,18 @@ TEST(LruAndLfuKeepTheRowsThatTheModelKeeps) {
           RoomFor(room));
       LeastModel model(is_lfu, room, /*has_disk=*/false);
       Random random(3);
+      int64_t num_missing = 0, num_distinct = 0;
       for (int step = 0; step < 1000; ++step) {
         const Ids ids = SomeIds(&random);
-        model.Lookup(ids);
+        num_missing += model.Lookup(ids);
+        num_distinct += Size(std::set<int64_t>(ids.begin(), ids.end()));
         model.Update(ids);
         Train(store, ids);
         // Reads are no uses.
         store.Read(Keys(SomeIds(&random)));
         CHECK_EQ(KnownIds(store), model.InMemory());
+        CHECK_EQ(store.Stats().inserted_rows, num_missing);
+        CHECK_EQ(store.Stats().found_rows, num_distinct - num_missing);
       }
     }
   }
@@ -202,7 +210,8 @@ TEST(OverAnSsdTierLruAndLfuMissTheRowsThatTheModelMisses) {
           RoomFor(room));
       LeastModel model(is_lfu, room, /*has_disk=*/true);
       Random random(4);
-      int64_t num_missing = 0;
+      int64_t num_missing = 0, num_distinct = 0;
+      std::set<int64_t> seen;
       for (int step = 0; step < 1000; ++step) {
         Ids ids = SomeIds(&random);
         // A batch that does not fit leaves later, which the model cannot know.
@@ -211,8 +220,18 @@ TEST(OverAnSsdTierLruAndLfuMissTheRowsThatTheModelMisses) {
         model.Update(ids);
         Train(store, ids);
         CHECK_EQ(NumCame(store), num_missing);
+        num_distinct += Size(std::set<int64_t>(ids.begin(), ids.end()));
+        seen.insert(ids.begin(), ids.end());
+        const StoreStats stats = store.Stats();
+        CHECK_EQ(stats.inserted_rows, Size(seen));
+        CHECK_EQ(stats.promoted_rows, num_missing - Size(seen));
+        CHECK_EQ(stats.found_rows, num_distinct - num_missing);
       }
       CHECK_GT(num_missing, 1000);
+      const StoreStats stats = store.Stats();
+      CHECK_GT(stats.stalled_lookups, 0);
+      CHECK_LE(stats.stalled_lookups, 1000);
+      CHECK_GT(stats.stalled_nanoseconds, 0);
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "tfctr_ops/cc/kernels/key_inputs.h"
 #include "tfctr_ops/cc/kernels/resources.h"
+#include "tfctr_ops/cc/kernels/step_clocks.h"
 
 namespace tfctr {
 namespace {
@@ -54,6 +55,7 @@ class LookupOp final : public StoreKernel {
  protected:
   absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
                    Executor* executor) override {
+    const BusyClock::Work work(&StepClocks::Get()->lookups);
     KeyBatch keys;
     float* rows;
     TF_RETURN_IF_ERROR(PrepareRows(ctx, store, &keys, &rows));
@@ -107,6 +109,7 @@ class UpdateOp final : public StoreKernel {
  protected:
   absl::Status Run(tf::OpKernelContext* ctx, EmbeddingStore* store,
                    Executor* executor) override {
+    const BusyClock::Work work(&StepClocks::Get()->updates);
     std::shared_ptr<Ticket> ticket;
     TF_RETURN_IF_ERROR(TicketFromInput(ctx, store, &ticket));
     // Owned by the store until it has been applied.

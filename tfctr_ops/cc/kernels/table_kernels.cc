@@ -201,13 +201,28 @@ class StatsOp final : public StoreKernel {
                    Executor* executor) override {
     const StoreStats stats = store->Stats(executor);
     // In the order that the op documents.
-    const int64_t values[] = {
-        stats.rows,         stats.known_rows,        stats.row_bytes,
-        stats.memory_bytes, stats.evicted_rows,      stats.skipped_updates,
-        stats.step,         stats.rows_on_disk_only, stats.disk_bytes,
-        stats.rows_read,    stats.rows_written,      stats.expired_rows,
-        stats.refused_keys, stats.tracked_keys,      stats.admission_bytes,
-        stats.updated_rows, stats.clipped_rows};
+    const int64_t values[] = {stats.rows,
+                              stats.known_rows,
+                              stats.row_bytes,
+                              stats.memory_bytes,
+                              stats.evicted_rows,
+                              stats.skipped_updates,
+                              stats.step,
+                              stats.rows_on_disk_only,
+                              stats.disk_bytes,
+                              stats.rows_read,
+                              stats.rows_written,
+                              stats.expired_rows,
+                              stats.refused_keys,
+                              stats.tracked_keys,
+                              stats.admission_bytes,
+                              stats.updated_rows,
+                              stats.clipped_rows,
+                              stats.found_rows,
+                              stats.inserted_rows,
+                              stats.promoted_rows,
+                              stats.stalled_lookups,
+                              stats.stalled_nanoseconds};
     constexpr int64_t kNumValues = sizeof(values) / sizeof(values[0]);
     tf::Tensor* out = nullptr;
     TF_RETURN_IF_ERROR(ctx->allocate_output(0, {kNumValues}, &out));

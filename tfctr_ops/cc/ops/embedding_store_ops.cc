@@ -305,7 +305,7 @@ REGISTER_OP("Tfctr>EmbeddingStoreStats")
     .Output("stats: int64")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      c->set_output(0, c->Vector(17));
+      c->set_output(0, c->Vector(22));
       return absl::OkStatus();
     })
     .Doc(R"doc(
@@ -314,7 +314,9 @@ Counts what the store holds and did.
 store: Handle from `EmbeddingStore`.
 stats: rows, known_rows, row_bytes, memory_bytes, evicted_rows, skipped_updates,
   step, rows_on_disk_only, disk_bytes, rows_read, rows_written, expired_rows,
-  refused_keys, tracked_keys, admission_bytes, updated_rows, clipped_rows.
+  refused_keys, tracked_keys, admission_bytes, updated_rows, clipped_rows,
+  found_rows, inserted_rows, promoted_rows, stalled_lookups,
+  stalled_nanoseconds.
 )doc");
 
 }  // namespace tfctr

@@ -204,8 +204,12 @@ Status EmbeddingStore::Resolve(ResolvedBatch* batch, Executor* executor,
     ShardBatch part = batch->OfShard(s);
     const int64_t before = shard(s).rows().size();
     shard(s).Resolve(&part, rows, /*absent=*/nullptr);
-    budget_->ForceReserve((shard(s).rows().size() - before) *
-                          layout_.row_bytes());
+    const int64_t inserted = shard(s).rows().size() - before;
+    budget_->ForceReserve(inserted * layout_.row_bytes());
+    if (rows != nullptr) {
+      found_rows_ += part.num_distinct - inserted;
+      inserted_rows_ += inserted;
+    }
     batch->num_distinct[static_cast<size_t>(s)] = part.num_distinct;
     batch->generations[static_cast<size_t>(s)] = shard(s).generation();
   });
@@ -241,7 +245,8 @@ Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
     if (ssd_ != nullptr) StartFetch(s, keys, &fetches[i]);
     if (asks) newcomers[i].keys = std::move(keys);
   });
-  Status status = FinishFetch(&fetches, executor);
+  Status status = rows == nullptr ? FinishFetch(&fetches, executor)
+                                  : WaitForFetch(&fetches, executor);
   if (!status.ok()) return status;
   if (asks) AskAdmission(asked_at, fetches, executor, &newcomers, &absent);
 
@@ -288,10 +293,17 @@ Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
   executor->ParallelFor(num_shards(), [&](int64_t s) {
     const auto i = static_cast<size_t>(s);
     if (evicts) evicted += shard(s).Evict(must_evict[i], parts[i]);
-    if (ssd_ != nullptr) PromoteAll(s, fetches[i], /*used=*/true);
+    const int64_t found = parts[i].num_distinct;
+    int64_t promoted = 0;
+    if (ssd_ != nullptr) promoted = PromoteAll(s, fetches[i], /*used=*/true);
     if (asks) Admit(s, newcomers[i]);
     if (asks || absent[i] > 0) {
       shard(s).InsertAbsent(&parts[i], rows, /*inserts=*/!asks);
+    }
+    if (rows != nullptr) {
+      found_rows_ += found;
+      promoted_rows_ += promoted;
+      inserted_rows_ += parts[i].num_distinct - found - promoted;
     }
     batch->num_distinct[i] = parts[i].num_distinct;
     batch->generations[i] = shard(s).generation();
@@ -300,22 +312,6 @@ Status EmbeddingStore::ResolveWithinBudget(ResolvedBatch* batch,
   // held all the same, and its rows leave with the next batches.
   budget_->ForceReserve((missing - granted - evicted) * row_bytes);
   return Status::Ok();
-}
-
-Status EmbeddingStore::FullError(int64_t num_missing) const {
-  const int64_t row_bytes = layout_.row_bytes();
-  const int64_t enough = budget_->used_bytes() + num_missing * row_bytes;
-  return Status::ResourceExhausted(
-      "Table '" + options_.name +
-      "' is full: the budget of ram=" + std::to_string(budget_->limit_bytes()) +
-      " bytes is used up by rows of " + std::to_string(row_bytes) +
-      " bytes, and this batch has " + std::to_string(num_missing) +
-      " new keys more than fit. Nothing was inserted. Possible fixes: 1) raise "
-      "`ram` to " +
-      std::to_string(enough) +
-      " bytes or more; 2) let rows leave with eviction_policy='clock'; 3) "
-      "lower "
-      "`dim` or choose an optimizer with fewer slots.");
 }
 
 Status EmbeddingStore::Write(const KeyBatch& keys, const float* weights,
@@ -390,11 +386,6 @@ Status EmbeddingStore::Remove(const KeyBatch& keys, Executor* executor,
   budget_->Release(freed * layout_.row_bytes());
   ReturnBatch(std::move(batch));
   return Status::Ok();
-}
-
-int64_t EmbeddingStore::step() {
-  std::lock_guard<std::mutex> lock(step_mutex_);
-  return step_;
 }
 
 }  // namespace tfctr

@@ -35,31 +35,10 @@
 #include "tfctr_ops/cc/store/snapshot.h"
 #include "tfctr_ops/cc/store/status.h"
 #include "tfctr_ops/cc/store/store_options.h"
+#include "tfctr_ops/cc/store/store_stats.h"
 #include "tfctr_ops/cc/store/ticket.h"
 
 namespace tfctr {
-
-struct StoreStats {
-  int64_t rows;             // In memory.
-  int64_t known_rows;       // Updated or written at least once, on disk too.
-  int64_t row_bytes;        // Of one row.
-  int64_t memory_bytes;     // Rows, index and what is reserved for them.
-  int64_t evicted_rows;     // That left memory; without an SSD tier, for good.
-  int64_t skipped_updates;  // For a bad gradient.
-  int64_t expired_rows;     // That were removed by the options' expiry.
-  int64_t updated_rows;     // Each in each update.
-  int64_t clipped_rows;     // Of these, with a gradient that was clipped.
-  // Of admission:
-  int64_t refused_keys;     // Of lookups; of equal keys, all.
-  int64_t tracked_keys;     // That are counted one by one.
-  int64_t admission_bytes;  // Of the counters.
-  int64_t step;
-  // Of the SSD tier:
-  int64_t rows_on_disk_only;
-  int64_t disk_bytes;
-  int64_t rows_read;
-  int64_t rows_written;
-};
 
 class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
  public:
@@ -241,6 +220,8 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
                   ShardFetch* fetch);
   // Reads them all.
   Status FinishFetch(std::vector<ShardFetch>* fetches, Executor* executor);
+  // The same for a lookup, which waits for it.
+  Status WaitForFetch(std::vector<ShardFetch>* fetches, Executor* executor);
   // Brings up what was read and is still wanted; returns how many rows.
   // REQUIRES: the shard's lock.
   int64_t PromoteAll(int64_t s, const ShardFetch& fetch, bool used);
@@ -362,6 +343,8 @@ class EmbeddingStore : public std::enable_shared_from_this<EmbeddingStore> {
   std::vector<std::unique_ptr<Shard>> shards_;
   std::atomic<int64_t> refused_keys_{0};
   std::atomic<int64_t> updated_rows_{0}, clipped_rows_{0};
+  std::atomic<int64_t> found_rows_{0}, inserted_rows_{0}, promoted_rows_{0};
+  std::atomic<int64_t> stalled_lookups_{0}, stalled_nanoseconds_{0};
 
   std::mutex batches_mutex_;
   // Guarded by batches_mutex_:

@@ -2,6 +2,7 @@
 // disk in order.
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -50,6 +51,21 @@ Status EmbeddingStore::FinishFetch(std::vector<ShardFetch>* fetches,
     reads.clear();
   }
   return ssd_->ReadAll(&left);
+}
+
+Status EmbeddingStore::WaitForFetch(std::vector<ShardFetch>* fetches,
+                                    Executor* executor) {
+  const bool reads =
+      std::any_of(fetches->begin(), fetches->end(),
+                  [](const ShardFetch& fetch) { return !fetch.reads.empty(); });
+  if (!reads) return Status::Ok();
+  const auto start = std::chrono::steady_clock::now();
+  Status status = FinishFetch(fetches, executor);
+  ++stalled_lookups_;
+  stalled_nanoseconds_ +=
+      std::chrono::nanoseconds(std::chrono::steady_clock::now() - start)
+          .count();
+  return status;
 }
 
 int64_t EmbeddingStore::PromoteAll(int64_t s, const ShardFetch& fetch,

@@ -1,0 +1,440 @@
+"""`TrainingReport`: its numbers are those that sets and dicts count."""
+
+import collections
+import importlib
+import json
+import math
+import re
+import time
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_layers import (
+    CountAdmission,
+    DynamicEmbedding,
+    FeatureConfig,
+    TableConfig,
+    TieredStorage,
+)
+from tfctr.callbacks import Throughput, TrainingReport, training_report
+from tfctr.report import EventReader, History, scalars
+from tfctr.report.scalars import has_tensorboard
+
+BATCH, STEPS, EVERY, EPOCHS = 16, 7, 3, 2
+PARTS = ("input", "lookup", "dense", "update")
+
+
+def make_model(ssd=None, steps_per_execution=1):
+    sgd = keras.optimizers.SGD(0.1)
+    plain = TableConfig("plain", 2, sgd)
+    choosy = TableConfig("choosy", 2, sgd, admission=CountAdmission(3))
+    inputs = {name: keras.Input((), dtype="int64", name=name) for name in "abc"}
+    tables = DynamicEmbedding(
+        {"a": FeatureConfig(plain), "b": FeatureConfig(choosy)}, name="tables"
+    )
+    found = tables({name: inputs[name] for name in "ab"})
+    # Room for fifty rows.
+    storage = TieredStorage(ram=50 * 32, ssd=ssd) if ssd else None
+    deep = DynamicEmbedding(TableConfig("deep", 2, sgd), storage=storage, name="deep")
+    vectors = [*found.values(), deep(inputs["c"])]
+    outputs = keras.layers.Dense(1)(keras.layers.Concatenate()(vectors))
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", "mse", steps_per_execution=steps_per_execution)
+    return model
+
+
+def make_ids(seed=0, steps=STEPS):
+    random = np.random.default_rng(seed)
+    # The last batch is shorter.
+    n = steps * BATCH - 5
+    most = {"a": 60, "b": 60, "c": 400}
+    return {name: random.integers(0, most[name], n) * 2**40 for name in most}
+
+
+def make_dataset(ids):
+    labels = np.zeros(len(ids["a"]), np.float32)
+    return tf.data.Dataset.from_tensor_slices((ids, labels)).batch(BATCH)
+
+
+def batches_of(ids):
+    return [ids[start : start + BATCH] for start in range(0, len(ids), BATCH)]
+
+
+def read(directory):
+    lines = (directory / "events.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def of_kind(events, kind):
+    return [event for event in events if event["kind"] == kind]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The directory and the ids of a run that validates."""
+    directory = tmp_path_factory.mktemp("run")
+    model, ids = make_model(ssd=str(directory / "ssd")), make_ids()
+    report = TrainingReport(directory, every=EVERY)
+    others = make_dataset(make_ids(seed=1))
+    history = model.fit(
+        report.watch(make_dataset(ids)),
+        epochs=EPOCHS,
+        shuffle=False,
+        verbose=0,
+        validation_data=others,
+        callbacks=[report],
+    )
+    return directory, ids, history.history
+
+
+def total(lines, table, name):
+    return sum(line["tables"][table].get(name, 0) for line in lines)
+
+
+def test_lines_come_every_so_many_steps_and_at_the_end_of_an_epoch(trained):
+    events = read(trained[0])
+    assert [(event["kind"], event["step"]) for event in events] == [
+        ("begin", 0),
+        *(("steps", 3), ("steps", 6), ("steps", 7), ("epoch", 7)),
+        *(("steps", 10), ("steps", 13), ("steps", 14), ("epoch", 14)),
+    ]
+    lines = of_kind(events, "steps")
+    assert [line["steps"] for line in lines] == [3, 3, 1] * EPOCHS
+    assert [line["epoch"] for line in lines] == [0, 0, 0, 1, 1, 1]
+    assert [line["examples"] for line in lines] == [48, 48, 11] * EPOCHS
+    assert [event["time"] for event in events] == sorted(e["time"] for e in events)
+
+
+def test_a_table_without_limits_finds_what_it_has_seen(trained):
+    directory, ids, _ = trained
+    lines = of_kind(read(directory), "steps")
+    seen, step = set(), 0
+    for line in lines:
+        found = inserted = 0
+        for _ in range(line["steps"]):
+            batch = set(batches_of(ids["a"])[step % STEPS])
+            found += len(batch & seen)
+            inserted += len(batch - seen)
+            seen |= batch
+            step += 1
+        table = line["tables"]["tables/plain"]
+        assert table.get("found_rows", 0) == found
+        assert table.get("inserted_rows", 0) == inserted
+        assert table["rows"] == table["known_rows"] == len(seen)
+        assert table["updated_rows"] == found + inserted
+        assert table["hit_rate"] == pytest.approx(found / (found + inserted))
+        assert "evicted_rows" not in table and "refused_keys" not in table
+
+
+def test_admission_refuses_until_an_id_was_seen_three_times(trained):
+    directory, ids, _ = trained
+    lines = of_kind(read(directory), "steps")
+    counts, has_row, refused, found = collections.Counter(), set(), 0, 0
+    for _ in range(EPOCHS):
+        for batch in batches_of(ids["b"]):
+            of_batch = collections.Counter(batch.tolist())
+            for id, count in of_batch.items():
+                found += id in has_row
+                counts[id] += count
+                if counts[id] >= 3:
+                    has_row.add(id)
+                else:
+                    refused += count
+    assert total(lines, "tables/choosy", "refused_keys") == refused > 0
+    assert total(lines, "tables/choosy", "inserted_rows") == len(has_row)
+    assert total(lines, "tables/choosy", "found_rows") == found
+    assert lines[-1]["tables"]["tables/choosy"]["rows"] == len(has_row)
+
+
+def test_rows_that_leave_memory_are_found_on_disk(trained):
+    directory, ids, _ = trained
+    lines = of_kind(read(directory), "steps")
+    distinct = sum(len(set(batch)) for batch in batches_of(ids["c"])) * EPOCHS
+    known = len(set(ids["c"]))
+    promoted = total(lines, "deep/deep", "promoted_rows")
+    evicted = total(lines, "deep/deep", "evicted_rows")
+    last = lines[-1]["tables"]["deep/deep"]
+    assert total(lines, "deep/deep", "inserted_rows") == known
+    assert total(lines, "deep/deep", "found_rows") == distinct - known - promoted
+    assert promoted > 0
+    # What came into memory left it, or is there.
+    assert known + promoted - evicted == last["rows"]
+    assert last["rows"] + last["rows_on_disk_only"] == known == last["known_rows"]
+    # Rows that still wait to be written are read without the disk.
+    assert total(lines, "deep/deep", "stalled_lookups") <= EPOCHS * STEPS
+
+
+def test_an_epoch_is_the_sum_of_its_lines(trained):
+    directory, _, history = trained
+    events = read(directory)
+    for index, epoch in enumerate(of_kind(events, "epoch")):
+        lines = [e for e in of_kind(events, "steps") if e["epoch"] == index]
+        for name in ("steps", "examples", "seconds"):
+            assert epoch[name] == pytest.approx(sum(line[name] for line in lines))
+        for table in ("tables/plain", "tables/choosy", "deep/deep"):
+            for name in ("found_rows", "promoted_rows", "refused_keys"):
+                counted = epoch["tables"][table].get(name, 0)
+                assert counted == total(lines, table, name)
+            assert epoch["tables"][table]["rows"] == lines[-1]["tables"][table]["rows"]
+        expected = {name: values[index] for name, values in history.items()}
+        assert epoch["metrics"] == pytest.approx(expected)
+
+
+def test_the_parts_make_up_the_time(trained):
+    for line in of_kind(read(trained[0]), "steps"):
+        parts = {part: line[f"{part}_seconds"] for part in PARTS}
+        assert all(seconds >= 0.0 for seconds in parts.values()), parts
+        assert parts["lookup"] > 0.0 and parts["update"] > 0.0
+        assert sum(parts.values()) == pytest.approx(line["seconds"])
+
+
+@pytest.mark.skipif(not has_tensorboard(), reason="there is no TensorBoard")
+def test_tensorboard_has_the_same_numbers(trained):
+    (path,) = (trained[0] / "tensorboard").iterdir()
+    found = {}
+    for record in tf.compat.v1.train.summary_iterator(str(path)):
+        for value in record.summary.value:
+            found[value.tag, record.step] = float(tf.make_ndarray(value.tensor))
+    events = read(trained[0])
+    for line in of_kind(events, "steps"):
+        speed = line["examples"] / line["seconds"]
+        table = line["tables"]["deep/deep"]
+        expected = {
+            "speed/examples_per_second": speed,
+            "time/lookup": line["lookup_seconds"] / line["seconds"],
+            "metrics/loss": line["metrics"]["loss"],
+            "tables/deep/deep/rows": table["rows"],
+            "tables/deep/deep/hit_rate": table["hit_rate"],
+        }
+        for tag, value in expected.items():
+            assert found[tag, line["step"]] == pytest.approx(value, rel=1e-6), tag
+    for epoch in of_kind(events, "epoch"):
+        value = found["epoch/val_loss", epoch["step"]]
+        assert value == pytest.approx(epoch["metrics"]["val_loss"], rel=1e-6)
+
+
+def fit(model, report, epochs=1, ids=None, **options):
+    dataset = report.watch(make_dataset(ids or make_ids()))
+    options = {"shuffle": False, "verbose": 0, "callbacks": [report], **options}
+    return model.fit(dataset, epochs=epochs, **options)
+
+
+def test_runs_go_on_in_the_same_file(tmp_path):
+    model = make_model()
+    report = TrainingReport(tmp_path, every=EVERY, page=False, tensorboard=False)
+    fit(model, report)
+    fit(model, report)  # Goes on, and begins nothing.
+    first = read(tmp_path)
+    assert [event["step"] for event in of_kind(first, "begin")] == [0]
+    assert of_kind(first, "steps")[-1]["step"] == 2 * STEPS
+
+    # The process was killed within a line, and what came after step 9 is done again.
+    with (tmp_path / "events.jsonl").open("a") as file:
+        file.write('{"kind": "steps", "st')
+    model.optimizer.iterations.assign(9)
+    report = TrainingReport(tmp_path, every=EVERY, page=False, tensorboard=False)
+    fit(model, report)
+    text = (tmp_path / "events.jsonl").read_text()
+    assert text.startswith("".join(json.dumps(event) + "\n" for event in first))
+    history = History()
+    history.add(EventReader(tmp_path).read())
+    steps = [line["step"] for line in history.intervals]
+    assert steps == [3, 6, 7, *(12, 15, 16)]
+    assert [epoch["step"] for epoch in history.epochs] == [7, 16]
+    # Tables that had rows before count from here on.
+    distinct = sum(len(set(batch)) for batch in batches_of(make_ids()["a"]))
+    assert total(history.intervals[3:], "tables/plain", "found_rows") == distinct
+
+
+def test_calls_of_several_steps_end_intervals(tmp_path):
+    model = make_model(steps_per_execution=2)
+    report = TrainingReport(tmp_path, every=3, page=False, tensorboard=False)
+    fit(model, report, epochs=2)
+    lines = of_kind(read(tmp_path), "steps")
+    # Calls end after 2, 4, 6 and 7 steps.
+    assert [line["step"] for line in lines] == [4, 7, 11, 14]
+    assert [line["examples"] for line in lines] == [64, 43, 64, 43]
+
+
+def test_without_watching_the_data_neither_examples_nor_input_are_known(tmp_path):
+    model = make_model()
+    report = TrainingReport(tmp_path, every=3, page=False, tensorboard=False)
+    model.fit(make_dataset(make_ids()), verbose=0, shuffle=False, callbacks=[report])
+    for line in of_kind(read(tmp_path), "steps"):
+        assert line["examples"] is None and line["input_seconds"] is None
+        known = [line[f"{part}_seconds"] for part in PARTS[1:]]
+        assert sum(known) == pytest.approx(line["seconds"])
+
+
+class Clock:
+    """Stands still until somebody moves it."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_neither_validation_nor_the_time_between_epochs_counts(tmp_path, monkeypatch):
+    clock = Clock()
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    report = TrainingReport(tmp_path, every=2, page=False, tensorboard=False)
+    report.set_model(model)
+    monkeypatch.setattr(time, "perf_counter", clock)
+    report.on_train_begin()
+    for epoch in range(2):
+        report.on_epoch_begin(epoch)
+        for batch in range(4):
+            clock.now += 0.5
+            report.on_train_batch_end(batch, {"loss": math.nan})
+            report.on_test_begin()
+            clock.now += 1000.0
+            report.on_test_end()
+        report.on_epoch_end(epoch, {"loss": 1.0})
+        clock.now += 1000.0
+    lines = of_kind(read(tmp_path), "steps")
+    assert [line["seconds"] for line in lines] == [1.0] * 4
+    # JSON has no NaN.
+    assert [line["metrics"] for line in lines] == [{"loss": None}] * 4
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "steps", "expected"),
+    [
+        (0.01, 1600, [1, 1, 8, 64, 500, 500, 500]),
+        # Beyond 5000 seconds more, and thirty at the most.
+        (1000.0, 12, [1] * 12),
+        (1.0, 40_000, None),
+    ],
+)
+def test_by_default_a_line_takes_five_to_thirty_seconds(
+    step_seconds, steps, expected, tmp_path, monkeypatch
+):
+    clock = Clock()
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    report = TrainingReport(tmp_path, page=False, tensorboard=False)
+    report.set_model(model)
+    monkeypatch.setattr(time, "perf_counter", clock)
+    report.on_train_begin()
+    report.on_epoch_begin(0)
+    for batch in range(steps):
+        # The first one compiles.
+        clock.now += max(4.0, step_seconds) if batch == 0 else step_seconds
+        report.on_train_batch_end(batch)
+    lines = of_kind(read(tmp_path), "steps")
+    lengths = [line["steps"] for line in lines]
+    if expected is not None:
+        assert lengths == expected
+    else:
+        assert lengths[2:900] == [5] * 898 and lengths[-1] == 30
+        assert all(line["seconds"] <= 30.0 for line in lines)
+        assert len(lines) < 3500
+
+
+@pytest.mark.parametrize("kind", ["dense", "ragged", "sparse"])
+def test_watching_changes_no_batch_and_counts_its_examples(tmp_path, kind):
+    rows = tf.ragged.constant([[1], [2, 3], [], [4], [5]], dtype=tf.int64)
+    ids = {"dense": rows.to_tensor(), "ragged": rows, "sparse": rows.to_sparse()}[kind]
+    dataset = tf.data.Dataset.from_tensor_slices(({"ids": ids}, tf.range(5))).batch(2)
+    report = TrainingReport(tmp_path, page=False, tensorboard=False)
+    watched = report.watch(dataset)
+    assert watched.element_spec == dataset.element_spec
+    assert len(watched) == len(dataset) == 3
+    for (ids, labels), (same_ids, same_labels) in zip(dataset, watched, strict=True):
+        assert type(ids["ids"]) is type(same_ids["ids"])
+        np.testing.assert_array_equal(labels, same_labels)
+        if kind == "dense":
+            np.testing.assert_array_equal(ids["ids"], same_ids["ids"])
+    assert report._input.read()[1] == 5
+
+
+def test_input_is_what_the_data_takes(tmp_path):
+    took = []
+
+    def slow():
+        for _ in range(5):
+            start = time.time()
+            np.sort(np.random.default_rng(0).random(200_000))
+            took.append(time.time() - start)
+            yield np.zeros((2, 1), np.float32)
+
+    spec = tf.TensorSpec((2, 1), tf.float32)
+    dataset = tf.data.Dataset.from_generator(slow, output_signature=spec)
+    report = TrainingReport(tmp_path, page=False, tensorboard=False)
+    for _ in report.watch(dataset):
+        pass
+    seconds, examples = report._input.read()
+    assert examples == 10
+    # What another prefetching stage would have hidden.
+    assert seconds >= 0.9 * sum(took)
+
+
+def test_the_page_is_there_at_the_end(trained):
+    assert "<h1>" in (trained[0] / "report.html").read_text()
+
+
+def test_a_directory_that_goes_away_does_not_end_the_training(tmp_path):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    report = TrainingReport(tmp_path / "run", every=1, page=False, tensorboard=False)
+    (tmp_path / "run" / "events.jsonl").unlink()
+    (tmp_path / "run").rmdir()
+    message = re.escape(f"'{tmp_path}/run' cannot be written to any more")
+    with pytest.warns(UserWarning, match=message) as caught:
+        model.fit(np.zeros((8, 1)), np.zeros((8, 1)), 2, verbose=0, callbacks=[report])
+    assert len(caught) == 1
+
+
+def test_every_must_be_positive(tmp_path):
+    with pytest.raises(ValueError, match="Received: every=0."):
+        TrainingReport(tmp_path, every=0)
+
+
+def test_a_directory_must_be_writable_before_the_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    directory = tmp_path / "file" / "run"
+    message = f"Received: directory='{directory}' (Not a directory)."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TrainingReport(directory)
+
+
+def test_without_matplotlib_there_is_no_page(tmp_path, monkeypatch):
+    def missing(name):
+        raise ImportError(f"No module named '{name}'")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(ValueError, match=r"pip install 'tfctr\[study\]'"):
+        TrainingReport(tmp_path)
+    TrainingReport(tmp_path, page=False)
+
+
+def test_without_tensorboard_there_are_no_scalars(tmp_path, monkeypatch):
+    monkeypatch.setattr(scalars, "has_tensorboard", lambda: False)
+    with pytest.raises(ValueError, match="pip install tensorboard"):
+        TrainingReport(tmp_path, page=False, tensorboard=True)
+    monkeypatch.setattr(training_report, "has_tensorboard", lambda: False)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    report = TrainingReport(tmp_path, page=False)
+    model.fit(np.zeros((8, 1)), np.zeros((8, 1)), verbose=0, callbacks=[report])
+    assert [path.name for path in tmp_path.iterdir()] == ["events.jsonl"]
+
+
+def test_the_speed_is_that_of_throughput(tmp_path):
+    """Both look at the same batches, this one at examples that were counted."""
+    model = make_model()
+    report = TrainingReport(tmp_path, every=1, page=False, tensorboard=False)
+    throughput = Throughput(BATCH, warm_up_batches=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(model, report, callbacks=[report, throughput])
+    lines = of_kind(read(tmp_path), "steps")
+    assert "examples_per_second" not in lines[0]["metrics"]
+    assert sum(line["examples"] for line in lines) == len(make_ids()["a"])

@@ -1,0 +1,92 @@
+"""`events.jsonl`: what a training tells of itself, a line at a time."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+FILE_NAME = "events.jsonl"
+_KINDS = ("begin", "steps", "epoch")
+
+Event = dict[str, Any]
+
+
+class EventFile:
+    """Appends events to the file of a run, each at once and whole.
+
+    Args:
+        directory: Path. Made if need be.
+
+    Raises:
+        ValueError: If nothing can be written there.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.path = pathlib.Path(directory) / FILE_NAME
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.open("ab").close()
+        except OSError as error:
+            raise ValueError(
+                "`directory` must be a directory that can be written to, or a place to "
+                f"make one. Received: directory='{directory}' ({error.strerror})."
+            ) from error
+
+    def append(self, event: Event) -> None:
+        with self.path.open("a+b") as file:
+            # A process that was killed may have left the beginning of a line.
+            is_cut = file.tell() > 0 and _last_byte(file) != b"\n"
+            text = json.dumps(event, allow_nan=False).encode()
+            file.write((b"\n" if is_cut else b"") + text + b"\n")
+
+
+class EventReader:
+    """Reads the events of a run, and later those that have come.
+
+    A line that is still being written waits for its end; one that a killed process
+    left unfinished is passed over.
+
+    Args:
+        directory: Path of the run.
+
+    Raises:
+        ValueError: If it has no events.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.path = pathlib.Path(directory) / FILE_NAME
+        self._offset = 0
+        if not self.path.is_file():
+            raise ValueError(
+                f"A run that is watched has a file '{FILE_NAME}', which "
+                f"`TrainingReport` writes. Received: '{directory}', which "
+                + ("has none" if self.path.parent.is_dir() else "is no directory")
+                + ". Train with it: python -m tfctr train CONFIG --set run.report=true "
+                f"--set run.directory='{directory}', or in a script callbacks="
+                f"[tfctr.callbacks.TrainingReport('{directory}')]."
+            )
+
+    def read(self) -> list[Event]:
+        """Returns the events since the last call."""
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            text = file.read()
+        end = text.rfind(b"\n") + 1
+        self._offset += end
+        events = map(_parse, text[:end].splitlines())
+        return [event for event in events if event is not None]
+
+
+def _last_byte(file: Any) -> bytes:
+    file.seek(-1, os.SEEK_END)
+    last: bytes = file.read(1)
+    return last
+
+
+def _parse(line: bytes) -> Event | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    is_event = isinstance(event, dict) and event.get("kind") in _KINDS
+    return event if is_event else None
