@@ -4,12 +4,14 @@ import abc
 import collections
 import concurrent.futures
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from tfctr.data.bad_lines import BadLine, BadLines
 from tfctr.data.click_log import ClickLog, check_split
 from tfctr.data.columns import Bag, Examples, concatenate
 from tfctr.data.epoch_order import epoch_order
@@ -17,9 +19,12 @@ from tfctr.data.indexed_click_log import check_position, check_seed
 from tfctr.data.parts import Part, cut, draw
 from tfctr.data.position import START, Position
 from tfctr.data.split import RandomSplit, TestSplit, split_share
+from tfctr.declaration import FeatureDeclaration
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+BlockT = TypeVar("BlockT", bound=Sized)
 
 SHUFFLE_ROWS = 262_144
 # Examples that go to TensorFlow at once. Many, since each time costs a call of Python.
@@ -28,7 +33,7 @@ _PIECE_ROWS = 32_768
 _READ_AHEAD = 2
 
 
-class BlockedClickLog(ClickLog):
+class BlockedClickLog(ClickLog, Generic[BlockT]):
     """A click log whose examples are read block by block, and shuffled in windows.
 
     An epoch visits the blocks in an order of its own, takes as many of them together as
@@ -37,8 +42,53 @@ class BlockedClickLog(ClickLog):
     one window is shuffled as a whole. To go on at some batch, only the window that the
     batch is in is read. Without a seed, windows are single blocks, in order.
 
-    Subclasses say what the blocks hold and read them; `_set_blocks` must be called.
+    Subclasses find the blocks and read them; the length of a block is the number of
+    its examples. What `_scan` needs must be there before this is called.
+
+    Args:
+        declared: `FeatureDeclaration`s.
+        path: String or path. A file, or a directory of files.
+        test: Float, string or path, or `RandomSplit`.
+        on_bad_line: String. "raise" or "skip".
+        shuffle_rows: Integer.
     """
+
+    def __init__(
+        self,
+        declared: Sequence[FeatureDeclaration],
+        path: str | os.PathLike[str],
+        test: TestSplit,
+        on_bad_line: str,
+        shuffle_rows: int,
+    ) -> None:
+        self._declared = tuple(declared)
+        self.features = tuple(feature.feature for feature in self._declared)
+        self._bad_lines = BadLines(on_bad_line)
+        self._shuffle_rows = _checked_rows(shuffle_rows)
+        _, test_path = split_share(test)
+        train = self._scan(path)
+        tests = [] if test_path is None else self._scan(test_path)
+        self._bad_lines.report()
+        self._blocks = [*train, *tests]
+        self._parts = _split(train, tests, test)
+
+    @property
+    def bad_lines(self) -> int:
+        """Number of lines, rows or records left out."""
+        return self._bad_lines.count
+
+    @property
+    def first_bad_line(self) -> BadLine | None:
+        """The first of them, if any."""
+        return self._bad_lines.first
+
+    @abc.abstractmethod
+    def _scan(self, path: str | os.PathLike[str]) -> list[BlockT]:
+        """Finds the blocks of all files, in order, and notes the bad lines.
+
+        Raises:
+            ValueError: If there is not one example.
+        """
 
     @abc.abstractmethod
     def _read_block(self, block: int) -> Examples:
@@ -58,42 +108,6 @@ class BlockedClickLog(ClickLog):
         )
         return examples.pick(wanted)
 
-    def _set_blocks(
-        self,
-        train: Sequence[int],
-        test: Sequence[int],
-        split: TestSplit,
-        shuffle_rows: int,
-    ) -> None:
-        """Splits the log.
-
-        Args:
-            train: Examples of each of the first blocks.
-            test: Examples of each of the blocks behind them, all in the test split.
-            split: What the reader was told of its test split.
-            shuffle_rows: Integer. See the class.
-        """
-        if not isinstance(shuffle_rows, int) or shuffle_rows < 1:
-            raise ValueError(
-                "`shuffle_rows` must be a positive integer. Received: "
-                f"shuffle_rows={shuffle_rows!r}. A usual value is {SHUFFLE_ROWS}."
-            )
-        self._shuffle_rows = shuffle_rows
-        counts = [*train, *test]
-        total = sum(counts)
-        share, _ = split_share(split)
-        num_train = sum(train) if test else total - int(total * share)
-        self._parts: dict[str, list[Part]] = {
-            "train": cut(counts, 0, num_train),
-            "test": cut(counts, num_train, total),
-        }
-        if isinstance(split, RandomSplit):
-            self._parts = {
-                "train": draw(counts, share, is_test=False),
-                "test": draw(counts, share, is_test=True),
-            }
-        self._num_blocks = len(counts)
-
     def num_examples(self, split: str) -> int:
         check_split(split)
         return sum(map(len, self._parts[split]))
@@ -106,7 +120,7 @@ class BlockedClickLog(ClickLog):
                 "to the model as they are."
             )
         known: set[Any] = set()
-        for block in range(self._num_blocks):
+        for block in range(len(self._blocks)):
             column = self._read_block(block).inputs[feature_name]
             values = column.values if isinstance(column, Bag) else column
             known.update(np.unique(values).tolist())
@@ -242,6 +256,40 @@ class Window:
             return None
         name = f"{self.split} window {self.number}"
         return epoch_order(self.num_examples, self.seed, self.epoch, name)
+
+
+def _checked_rows(shuffle_rows: int) -> int:
+    if not isinstance(shuffle_rows, int) or shuffle_rows < 1:
+        raise ValueError(
+            "`shuffle_rows` must be a positive integer. Received: "
+            f"shuffle_rows={shuffle_rows!r}. A usual value is {SHUFFLE_ROWS}."
+        )
+    return shuffle_rows
+
+
+def _split(
+    train: Sequence[Sized], tests: Sequence[Sized], split: TestSplit
+) -> dict[str, list[Part]]:
+    """Returns which parts of the blocks belong to which split.
+
+    Args:
+        train: The first blocks.
+        tests: The blocks behind them, all of the test split.
+        split: What the reader was told of its test split.
+    """
+    counts = [len(block) for block in [*train, *tests]]
+    share, _ = split_share(split)
+    if isinstance(split, RandomSplit):
+        return {
+            "train": draw(counts, share, is_test=False),
+            "test": draw(counts, share, is_test=True),
+        }
+    total = sum(counts)
+    num_train = sum(map(len, train)) if tests else total - int(total * share)
+    return {
+        "train": cut(counts, 0, num_train),
+        "test": cut(counts, num_train, total),
+    }
 
 
 def _windows(

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tfctr.data import text_blocks
-from tfctr.data.bad_lines import BadLine, BadLines
+from tfctr.data.bad_lines import BadLines
 from tfctr.data.blocked_click_log import BlockedClickLog
 from tfctr.data.columns import Examples
 from tfctr.data.data_files import find_files
 from tfctr.data.parts import Part
 from tfctr.data.raw_table import RawTable
-from tfctr.data.split import TestSplit, split_share
+from tfctr.data.split import TestSplit
 from tfctr.declaration import FeatureDeclaration
 
 if TYPE_CHECKING:
@@ -73,12 +73,11 @@ class _Block:
     num_lines: int
     bad_lines: npt.NDArray[np.int64]  # Numbers of those that are left out.
 
-    @property
-    def num_examples(self) -> int:
+    def __len__(self) -> int:
         return self.num_lines - len(self.bad_lines)
 
 
-class DelimitedClickLog(BlockedClickLog):
+class DelimitedClickLog(BlockedClickLog[_Block]):
     """Reads lines of numbers; subclasses say which.
 
     Args:
@@ -100,31 +99,8 @@ class DelimitedClickLog(BlockedClickLog):
         shuffle_rows: int,
     ) -> None:
         self._format = line_format
-        self._declared = tuple(declared)
-        _check_sources(line_format, self._declared)
-        self.features = tuple(feature.feature for feature in self._declared)
-        self._bad_lines = BadLines(on_bad_line)
-        _, test_path = split_share(test)
-        train = self._scan(path)
-        tests = [] if test_path is None else self._scan(test_path)
-        self._blocks = [*train, *tests]
-        self._bad_lines.report()
-        self._set_blocks(
-            [block.num_examples for block in train],
-            [block.num_examples for block in tests],
-            test,
-            shuffle_rows,
-        )
-
-    @property
-    def bad_lines(self) -> int:
-        """Number of lines left out."""
-        return self._bad_lines.count
-
-    @property
-    def first_bad_line(self) -> BadLine | None:
-        """The first line left out, if any."""
-        return self._bad_lines.first
+        _check_sources(line_format, declared)
+        super().__init__(declared, path, test, on_bad_line, shuffle_rows)
 
     def _scan(self, path: str | os.PathLike[str]) -> list[_Block]:
         """Finds the blocks of all files, and parses them to know what each holds."""
@@ -139,7 +115,7 @@ class DelimitedClickLog(BlockedClickLog):
                     bad = parsed.bad_lines.numpy()[:, 0]
                     found = _Block(block, len(parsed.labels) + len(bad), bad)
                     lines += found.num_lines
-                    if found.num_examples:
+                    if len(found):
                         blocks.append(found)
             except text_blocks.TruncatedGzipError as error:
                 self._bad_lines.add_truncated(file, lines + 1, error.line, error.reason)
@@ -151,7 +127,7 @@ class DelimitedClickLog(BlockedClickLog):
         return blocks
 
     def _read_block(self, block: int) -> Examples:
-        count = self._blocks[block].num_examples
+        count = len(self._blocks[block])
         return self._read_parts([Part(block, 0, count, count)], slice(count))
 
     def _read_parts(
@@ -194,7 +170,7 @@ def _places(
     places = []
     first = 0
     for part, block in zip(parts, blocks, strict=True):
-        rows = np.full(block.num_examples, -1, np.int64)
+        rows = np.full(len(block), -1, np.int64)
         rows[part.rows()] = row_of[first : first + len(part)]
         first += len(part)
         if len(block.bad_lines):

@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tfctr.data.arrow_columns import check_type, import_pyarrow, to_column
-from tfctr.data.bad_lines import BadLine, BadLines
 from tfctr.data.blocked_click_log import SHUFFLE_ROWS, BlockedClickLog
 from tfctr.data.columns import Examples
 from tfctr.data.data_files import find_files
 from tfctr.data.raw_table import RawTable
-from tfctr.data.split import TestSplit, split_share
+from tfctr.data.split import TestSplit
 from tfctr.declaration import FeatureDeclaration
 
 _LABEL = "a label of 0 or 1"
@@ -29,8 +28,11 @@ class _RowGroup:
     good_rows: npt.NDArray[np.int64] | None  # `None`: all of them.
     num_examples: int
 
+    def __len__(self) -> int:
+        return self.num_examples
 
-class ParquetLog(BlockedClickLog):
+
+class ParquetLog(BlockedClickLog[_RowGroup]):
     """Reads a directory of Parquet files, by pyarrow, which must be installed.
 
     The features say which columns are read, and as what; list columns become bags.
@@ -77,31 +79,8 @@ class ParquetLog(BlockedClickLog):
         shuffle_rows: int = SHUFFLE_ROWS,
     ) -> None:
         import_pyarrow()
-        self._declared = tuple(features)
-        self.features = tuple(feature.feature for feature in self._declared)
         self._label = label
-        self._bad_lines = BadLines(on_bad_line)
-        _, test_path = split_share(test)
-        train = self._scan(path)
-        tests = [] if test_path is None else self._scan(test_path)
-        self._groups = [*train, *tests]
-        self._bad_lines.report()
-        self._set_blocks(
-            [group.num_examples for group in train],
-            [group.num_examples for group in tests],
-            test,
-            shuffle_rows,
-        )
-
-    @property
-    def bad_lines(self) -> int:
-        """Number of rows left out."""
-        return self._bad_lines.count
-
-    @property
-    def first_bad_line(self) -> BadLine | None:
-        """The first row left out, if any."""
-        return self._bad_lines.first
+        super().__init__(features, path, test, on_bad_line, shuffle_rows)
 
     def _scan(self, path: str | os.PathLike[str]) -> list[_RowGroup]:
         groups: list[_RowGroup] = []
@@ -143,7 +122,7 @@ class ParquetLog(BlockedClickLog):
     def _read_block(self, block: int) -> Examples:
         from pyarrow import parquet
 
-        group = self._groups[block]
+        group = self._blocks[block]
         names = {source for feature in self._declared for source in feature.sources}
         with parquet.ParquetFile(group.path, metadata=group.metadata) as file:
             columns = [*sorted(names), self._label]

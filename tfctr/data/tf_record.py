@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfctr.data.bad_lines import BadLine, BadLines
 from tfctr.data.blocked_click_log import SHUFFLE_ROWS, BlockedClickLog
 from tfctr.data.columns import Array, Bag, Examples
 from tfctr.data.data_files import find_files
 from tfctr.data.raw_table import MISSING_ID, RawTable
-from tfctr.data.split import TestSplit, split_share
+from tfctr.data.split import TestSplit
 from tfctr.declaration import FeatureDeclaration
 
 _BLOCK_RECORDS = 16_384
@@ -32,8 +31,11 @@ class _Block:
     lengths: npt.NDArray[np.int64]  # Of all its records, the bad ones too.
     good: npt.NDArray[np.int64]  # Numbers of those that are examples.
 
+    def __len__(self) -> int:
+        return len(self.good)
 
-class TFRecordLog(BlockedClickLog):
+
+class TFRecordLog(BlockedClickLog[_Block]):
     """Reads TFRecord files of `tf.train.Example`, not compressed.
 
     The features say which columns are read, and as what; columns of kind "ids" and
@@ -83,32 +85,9 @@ class TFRecordLog(BlockedClickLog):
         on_bad_line: str = "raise",
         shuffle_rows: int = SHUFFLE_ROWS,
     ) -> None:
-        self._declared = tuple(features)
-        self.features = tuple(feature.feature for feature in self._declared)
         self._label = label
-        self._bad_lines = BadLines(on_bad_line)
         self._spec: dict[str, Any] = {}
-        _, test_path = split_share(test)
-        train = self._scan(path)
-        tests = [] if test_path is None else self._scan(test_path)
-        self._blocks = [*train, *tests]
-        self._bad_lines.report()
-        self._set_blocks(
-            [len(block.good) for block in train],
-            [len(block.good) for block in tests],
-            test,
-            shuffle_rows,
-        )
-
-    @property
-    def bad_lines(self) -> int:
-        """Number of records left out."""
-        return self._bad_lines.count
-
-    @property
-    def first_bad_line(self) -> BadLine | None:
-        """The first record left out, if any."""
-        return self._bad_lines.first
+        super().__init__(features, path, test, on_bad_line, shuffle_rows)
 
     def _scan(self, path: str | os.PathLike[str]) -> list[_Block]:
         blocks = []
