@@ -5,7 +5,7 @@ import os
 import pathlib
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -203,28 +203,15 @@ class TrainingReport(keras.callbacks.Callback):
         now = round(time.time(), 3)
         event = {**event, "time": now, "step": self._step}
         self._is_old = True
-        self._unless_it_fails(self._append, event)
+        if self._writes:
+            self._append(event)
         return event
 
     def _append(self, event: Event) -> None:
-        self._file.append(event)
-        if self._scalars is not None:
-            self._scalars.write(event)
-
-    def _draw(self) -> None:
-        start = time.perf_counter()
-        if self._draws:
-            self._unless_it_fails(draw, self.directory)
-        self._is_old = False
-        self._drawn = time.perf_counter()
-        self._draw_seconds = self._drawn - start
-
-    def _unless_it_fails(self, write: Callable[[Any], Any], what: Any) -> None:
-        """Writes on rank 0; no full disk may end a long training."""
-        if not self._writes:
-            return
         try:
-            write(what)
+            self._file.append(event)
+            if self._scalars is not None:
+                self._scalars.write(event)
         except (OSError, tf.errors.OpError) as error:
             self._writes = self._draws = False
             warnings.warn(
@@ -232,6 +219,22 @@ class TrainingReport(keras.callbacks.Callback):
                 f"written to any more ({error}). The training goes on.",
                 stacklevel=2,
             )
+
+    def _draw(self) -> None:
+        start = time.perf_counter()
+        if self._draws:
+            try:
+                draw(self.directory)
+            except Exception as error:  # No page is worth a long training.
+                self._draws = False
+                warnings.warn(
+                    f"The page of this training cannot be drawn: {error!r}. Nothing is "
+                    "drawn any more; the training goes on.",
+                    stacklevel=2,
+                )
+        self._is_old = False
+        self._drawn = time.perf_counter()
+        self._draw_seconds = self._drawn - start
 
 
 def draw(directory: pathlib.Path) -> None:

@@ -66,8 +66,14 @@ def check_type(kind_of_column: Any, kind: str, where: str) -> None:
         )
 
 
-def to_column(column: Any) -> "Array | Bag":
-    """Returns a chunked array as `RawTable` holds columns."""
+def to_column(column: Any, is_number: bool = False) -> "Array | Bag":
+    """Returns a chunked array as `RawTable` holds columns.
+
+    Args:
+        column: Of a pyarrow table.
+        is_number: Boolean. Whether integers are numbers, and no ids: as float64, where
+            an empty field is NaN and not -1, which may be a number of its own.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -85,6 +91,8 @@ def to_column(column: Any) -> "Array | Bag":
         column = column.dictionary_decode()
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
+    if is_number and pa.types.is_integer(column.type):
+        column = column.cast(pa.float64(), safe=False)
     if pa.types.is_integer(column.type):
         # uint64 beyond int64 is taken for the int64 of the same bits.
         ids: Array = pc.fill_null(column, _missing(column.type)).to_numpy(

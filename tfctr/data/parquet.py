@@ -124,15 +124,26 @@ class ParquetLog(BlockedClickLog[_RowGroup]):
 
         group = self._blocks[block]
         names = {source for feature in self._declared for source in feature.sources}
+        numbers = numbers_of(self._declared)
         with parquet.ParquetFile(group.path, metadata=group.metadata) as file:
             columns = [*sorted(names), self._label]
             table = _read(group.path, file, group.number, columns)
         raw = RawTable(
-            {name: to_column(table[name]) for name in names},
+            {name: to_column(table[name], name in numbers) for name in names},
             read_labels(table[self._label]).astype(np.float32),
         )
         examples = raw.examples(self._declared)
         return examples if group.good_rows is None else examples.take(group.good_rows)
+
+
+def numbers_of(declared: Sequence[FeatureDeclaration]) -> set[str]:
+    """Returns the columns that some feature takes for numbers."""
+    return {
+        source
+        for feature in declared
+        if feature.kind == "dense" or feature.transform == "bucketize"
+        for source in feature.sources
+    }
 
 
 def columns_of(

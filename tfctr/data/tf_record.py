@@ -22,6 +22,7 @@ _BLOCK_RECORDS = 16_384
 _BEFORE, _AROUND = 12, 16
 _EXAMPLE = "a `tf.train.Example` whose features are of the declared kinds"
 _LABEL = "a label of 0 or 1"
+_WHOLE = "a whole record"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,11 +114,18 @@ class TFRecordLog(BlockedClickLog[_Block]):
 
         _check_plain(file)
         dataset = tf.data.TFRecordDataset(str(file))
-        count = 0
+        count = num_bytes = 0
         try:
-            for records in dataset.batch(_BLOCK_RECORDS):
-                yield records.numpy().tolist()
+            for batch in dataset.batch(_BLOCK_RECORDS):
+                records = batch.numpy().tolist()
+                yield records
                 count += len(records)
+                num_bytes += sum(map(len, records)) + _AROUND * len(records)
+            # TensorFlow takes less than the length of a record for the end.
+            rest_bytes = file.stat().st_size - num_bytes
+            if rest_bytes:
+                reason = f"{rest_bytes} bytes behind the last whole record"
+                self._bad_lines.add(file, count + 1, reason, _WHOLE, "record")
             return
         except tf.errors.DataLossError:
             pass
@@ -130,7 +138,7 @@ class TFRecordLog(BlockedClickLog[_Block]):
             if rest:
                 yield rest
             number, reason = count + len(rest) + 1, _reason(error.message)
-            self._bad_lines.add(file, number, reason, "a whole record", "record")
+            self._bad_lines.add(file, number, reason, _WHOLE, "record")
 
     def _good(
         self, file: pathlib.Path, records: list[bytes], first_record: int

@@ -17,6 +17,7 @@ from tfctr.data.negative_sampler import NegativeSampler, NegativeSampling
 from tfctr.data.parquet import (
     check_columns,
     columns_of,
+    numbers_of,
     open_parquet,
     read_labels,
 )
@@ -208,7 +209,8 @@ class TimedLog:
         else:
             values = np.ones(len(times))
         names = set(self._columns()) - {self.time.name, self._label} | self._sources()
-        columns = {name: to_column(table[name]) for name in names}
+        numbers = numbers_of(self._declared)
+        columns = {name: to_column(table[name], name in numbers) for name in names}
         return _Rows(times, Examples(columns, values.astype(np.float32)))
 
     def _sources(self) -> set[str]:

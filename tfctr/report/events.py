@@ -1,12 +1,17 @@
 """`events.jsonl`: what a training tells of itself, a line at a time."""
 
 import json
+import math
 import os
 import pathlib
 from typing import Any
 
 FILE_NAME = "events.jsonl"
 _KINDS = ("begin", "steps", "epoch")
+# What every event has, and what those of intervals and epochs have besides.
+_NUMBERS = ("step", "time")
+_OF_STEPS = ("epoch", "steps", "seconds")
+_OTHERS = ("kind", "metrics", "tables")
 
 Event = dict[str, Any]
 
@@ -84,9 +89,33 @@ def _last_byte(file: Any) -> bytes:
 
 
 def _parse(line: bytes) -> Event | None:
+    """Returns the event of a line; `None` if it is none that `TrainingReport` wrote."""
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    is_event = isinstance(event, dict) and event.get("kind") in _KINDS
-    return event if is_event else None
+    return event if _is_event(event) else None
+
+
+def _is_event(event: Any) -> bool:
+    if not isinstance(event, dict) or event.get("kind") not in _KINDS:
+        return False
+    needed, parts = _NUMBERS, []
+    if event["kind"] != "begin":
+        tables = event.get("tables")
+        needed = (*_NUMBERS, *_OF_STEPS)
+        parts = [event.get("metrics"), tables]
+        parts += tables.values() if isinstance(tables, dict) else []
+    if not all(isinstance(part, dict) for part in parts):
+        return False
+    numbers = [event[name] for name in event if name not in _OTHERS]
+    for part in parts:
+        if part is not event.get("tables"):
+            numbers += part.values()
+    is_there = all(event.get(name) is not None for name in needed)
+    return is_there and all(map(_is_number_or_none, numbers))
+
+
+def _is_number_or_none(value: Any) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value is None or (is_number and math.isfinite(value))

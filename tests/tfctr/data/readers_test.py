@@ -49,7 +49,7 @@ def test_criteo_is_what_python_reads(tmp_path, name):
     lines = log_files.criteo_lines()
     path = log_files.write_lines(tmp_path / name, lines, "\r\n")
     log = Criteo(path, test=0.25)
-    assert log._num_blocks > 5
+    assert len(log._blocks) > 5
     for split, some in (("train", lines[:300]), ("test", lines[300:])):
         inputs, labels = whole(log, split)
         expected_labels, numbers, ids = criteo_oracle(some)
@@ -326,6 +326,47 @@ def test_a_file_without_permission_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda path, mode: False)
     with pytest.raises(PermissionError, match="day_0' must be readable"):
         Criteo(path)
+
+
+def test_empty_numbers_of_parquet_are_the_missing_ones(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "label": [0, 1, 1],
+        "age": pa.array([None, -1, 40], pa.int32()),
+        "big": pa.array([None, 7, 2**64 - 1], pa.uint64()),
+        "new": [None, True, False],
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    declared = [
+        FeatureDeclaration("age", kind="dense", missing=-9.0),
+        FeatureDeclaration(
+            "bucket", column="age", transform="bucketize", boundaries=(-5.0, 0.0)
+        ),
+        FeatureDeclaration("big", kind="dense", missing=-9.0),
+        FeatureDeclaration("as_id", column="age"),
+        FeatureDeclaration("new", kind="dense", missing=0.5),
+    ]
+    inputs, _ = whole(ParquetLog(tmp_path, declared, test=0))
+    assert inputs["age"].numpy().tolist() == [-9, -1, 40]
+    assert inputs["bucket"].numpy().tolist() == [-1, 1, 2]
+    assert inputs["big"].numpy().tolist() == [-9, 7, 2.0**64]
+    assert inputs["new"].numpy().tolist() == [0.5, 1, 0]
+    assert inputs["as_id"].numpy().tolist() == [-1, -1, 40]
+
+
+@pytest.mark.parametrize("num_bytes", [1, 11])
+def test_a_beginning_of_a_record_is_named_or_counted(tmp_path, num_bytes):
+    path = log_files.write_records(tmp_path / "part", log_files.rows(5))
+    records = path.read_bytes()
+    path.write_bytes(records + records[:num_bytes])
+    message = (
+        f"record 6, must hold a whole record. Received: '{num_bytes} bytes behind the "
+        "last whole record'."
+    )
+    with pytest.raises(ValueError, match=message):
+        TFRecordLog(path, USER)
+    log = TFRecordLog(path, USER, on_bad_line="skip", test=0)
+    assert (log.bad_lines, log.num_examples("train")) == (1, 5)
 
 
 def test_parquet_with_a_missing_or_wrong_column_is_refused(tmp_path):

@@ -1,14 +1,25 @@
 """The file of events: whole lines, whatever became of their writer."""
 
 import json
+import math
 import re
 
 import pytest
 
 from tfctr.report import EventFile, EventReader
 
-BEGIN = {"kind": "begin", "step": 0}
-EPOCH = {"kind": "epoch", "step": 3}
+BEGIN = {"kind": "begin", "step": 0, "time": 1.5}
+EPOCH = {
+    "kind": "epoch",
+    "step": 3,
+    "time": 2.5,
+    "epoch": 0,
+    "steps": 3,
+    "seconds": 1.0,
+    "examples": None,
+    "metrics": {"loss": 0.5, "auc": None},
+    "tables": {"vectors/ads": {"rows": 7}},
+}
 
 
 def test_what_is_appended_is_read(tmp_path):
@@ -43,6 +54,39 @@ def test_a_new_process_leaves_a_line_that_a_killed_one_began(tmp_path):
             file.write(cut)
         EventFile(tmp_path).append(EPOCH)
     assert EventReader(tmp_path).read() == [BEGIN, EPOCH, EPOCH, EPOCH]
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "7",
+        "[" * 100_000,
+        json.dumps({"kind": "steps", "msg": "x"}),
+        json.dumps({"kind": "epoch", "epoch": 1}),
+        json.dumps({**EPOCH, "kind": "other"}),
+        *(
+            json.dumps({**EPOCH, **changed})
+            for changed in (
+                {"step": None},
+                {"time": "now"},
+                {"seconds": math.nan},
+                {"examples": math.inf},
+                {"metrics": None},
+                {"metrics": {"loss": "small"}},
+                {"tables": [1]},
+                {"tables": {"vectors": 7}},
+                {"tables": {"vectors": {"rows": "many"}}},
+            )
+        ),
+    ],
+)
+def test_what_no_report_has_written_is_passed_over(tmp_path, foreign):
+    file = EventFile(tmp_path)
+    file.append(BEGIN)
+    with file.path.open("a") as text:
+        text.write(foreign + "\n")
+    file.append(EPOCH)
+    assert EventReader(tmp_path).read() == [BEGIN, EPOCH]
 
 
 @pytest.mark.parametrize("is_directory", [True, False])
