@@ -119,6 +119,10 @@ LONG_CONSTRUCTORS: dict[str, str] = {
         "A Keras optimizer takes its hyperparameters one by one, as `get_config` gives "
         "them and `model.save` writes them."
     ),
+    "tfctr/data/timed_log.py:TimedLog": (
+        "What `ParquetLog` takes, by the same names, and beside it the time, the item "
+        "and the negatives, of which the last two may be left out."
+    ),
 }
 
 

@@ -73,6 +73,7 @@ def open_log(config: TrainConfig) -> ClickLog:
     data = config.data
     if data.kind in ("criteo", "avazu", "parquet", "tfrecord"):
         return _open_files(config)
+    _refuse_test_files(config, f"data.kind={data.kind!r} has a test split of its own")
     if config.features:
         raise ValueError(
             "[[features]] declare columns of files, for data.kind 'criteo', 'avazu', "
@@ -109,6 +110,7 @@ def open_timed_log(config: TrainConfig) -> TimedLog:
             f"row: 'data.kind' must be 'parquet'. Received: data.kind={data.kind!r}. "
             "Write your log as Parquet, with a column of the time."
         )
+    _refuse_test_files(config, "run.mode='progressive' tests on each window")
     _check_path(config)
     _check_features(config)
     negatives = None
@@ -117,7 +119,25 @@ def open_timed_log(config: TrainConfig) -> TimedLog:
             asked.negatives, asked.pool_seconds, config.run.seed
         )
     time = TimeColumn(asked.time, asked.time_unit)
-    return TimedLog(data.path, config.features, time, data.label, asked.item, negatives)
+    return TimedLog(
+        data.path,
+        config.features,
+        time,
+        data.label,
+        asked.item,
+        negatives,
+        data.on_bad_line,
+    )
+
+
+def _refuse_test_files(config: TrainConfig, reason: str) -> None:
+    data = config.data
+    if data.test_path or data.test_split != "last":
+        raise ValueError(
+            "'data.test_path' and 'data.test_split' choose the test split of files in "
+            f"run.mode='epochs': {reason}. Received: data.test_path="
+            f"{data.test_path!r}, data.test_split={data.test_split!r}. Leave them out."
+        )
 
 
 def _check_path(config: TrainConfig) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfctr.data.arrow_columns import import_pyarrow, to_column
+from tfctr.data.bad_lines import BadLine, BadLines
 from tfctr.data.columns import Array, Examples, concatenate
 from tfctr.data.data_files import find_files
 from tfctr.data.negative_sampler import NegativeSampler, NegativeSampling
@@ -28,6 +29,7 @@ from tfctr.declaration import FeatureDeclaration
 
 # Rows that are read at once; a row group may be far larger than a window.
 _READ_ROWS = 65_536
+_LABEL = "a label of 0 or 1, as long as progressive.negatives is not set"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +48,14 @@ class TimeWindow:
 
     Example:
 
-    >>> TimeWindow.__name__
-    'TimeWindow'
+    >>> import pathlib, tempfile, pyarrow, pyarrow.parquet
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "clicks.parquet"
+    >>> columns = {"time": [5, 6], "ad": [7, 8], "label": [0, 1]}
+    >>> pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    >>> log = TimedLog(path, [FeatureDeclaration("ad")], TimeColumn("time"))
+    >>> window = next(log.windows(seconds=4))
+    >>> window.start, window.labels.tolist()
+    (4000000000, [0.0, 1.0])
     """
 
     start: int
@@ -76,13 +84,17 @@ class TimedLog:
         item: String. The column of what is clicked, of a feature of kind "id" or
             "string". Empty: there is none.
         negatives: `NegativeSampling`. `None`: the files hold the non-clicks too.
+        on_bad_line: String. "raise" stops at a row whose label is neither 0 nor 1.
+            "skip" leaves such rows out, counts them and logs the first; at least one
+            row must be left.
 
     Raises:
         ImportError: If pyarrow is not installed.
         FileNotFoundError: If there is no file.
         PermissionError: If a file may not be read.
         ValueError: If a file is no Parquet file or lacks a column, `item` belongs to no
-            such feature, there are `negatives` without an `item`, or there is no row.
+            such feature, there are `negatives` without an `item`, `on_bad_line` is
+            neither, or there is no row.
 
     Example: two windows of an hour each.
 
@@ -104,8 +116,11 @@ class TimedLog:
         label: str = "label",
         item: str = "",
         negatives: NegativeSampling | None = None,
+        on_bad_line: str = "raise",
     ) -> None:
         import_pyarrow()
+        self._path = path
+        self._bad_lines = BadLines(on_bad_line)
         self._declared = tuple(features)
         self.features = tuple(feature.feature for feature in self._declared)
         self.time = time
@@ -123,6 +138,16 @@ class TimedLog:
             raise ValueError(
                 f"'{path}' must hold at least one row. Received: none. Check the path."
             )
+
+    @property
+    def bad_lines(self) -> int:
+        """How many rows were left out when the log was last gone through."""
+        return self._bad_lines.count
+
+    @property
+    def first_bad_line(self) -> BadLine | None:
+        """The first row that was left out then; `None` if none was."""
+        return self._bad_lines.first
 
     def windows(self, seconds: float) -> Iterator[TimeWindow]:
         """Yields the windows in order; those without any row are left out.
@@ -144,8 +169,17 @@ class TimedLog:
                 "An hour is 3600."
             )
         sampler = NegativeSampler(self.negatives) if self.negatives else None
-        for rows in _cut(self._pieces(), span):
-            yield self._window(rows, int(rows.times[0] // span * span), sampler)
+        self._bad_lines = BadLines(self._bad_lines.mode)
+        window = None
+        for rows in _cut(_good(self._pieces()), span):
+            window = self._window(rows, int(rows.times[0] // span * span), sampler)
+            yield window
+        self._bad_lines.report()
+        if window is None:
+            raise ValueError(
+                f"'{self._path}' must hold at least one good row. Received: none, and "
+                f"{self.bad_lines} bad rows. Check 'data.label'."
+            )
 
     def _window(
         self, rows: "_Rows", start: int, sampler: NegativeSampler | None
@@ -199,13 +233,10 @@ class TimedLog:
         if self._label:
             values = read_labels(table[self._label])
             is_bad = (values != 0) & (values != 1)
-            if is_bad.any():
-                row = int(np.argmax(is_bad))
-                raise ValueError(
-                    f"{where} {first_row + row + 1}, must have a label of 0 or 1. "
-                    f"Received: {table[self._label][row].as_py()!r}. Correct it; or, "
-                    "if every row is a click, set progressive.negatives."
-                )
+            for row in np.flatnonzero(is_bad).tolist():
+                content = str(table[self._label][row].as_py())
+                self._bad_lines.add(file, first_row + row + 1, content, _LABEL, "row")
+            values = np.where(is_bad, np.nan, values)
         else:
             values = np.ones(len(times))
         names = set(self._columns()) - {self.time.name, self._label} | self._sources()
@@ -246,7 +277,10 @@ class TimedLog:
 
 @dataclasses.dataclass(frozen=True)
 class _Rows:
-    """Rows of the files: times `(n,)`, and the columns as `RawTable` holds them."""
+    """Rows of the files: times `(n,)`, and the columns as `RawTable` holds them.
+
+    The label of a bad row is NaN.
+    """
 
     times: npt.NDArray[np.int64]
     columns: Examples
@@ -259,6 +293,16 @@ class _Rows:
 
     def take(self, rows: npt.NDArray[np.int64]) -> "_Rows":
         return _Rows(self.times[rows], self.columns.take(rows))
+
+
+def _good(pieces: Iterator[_Rows]) -> Iterator[_Rows]:
+    """Yields the pieces without their bad rows; those of nothing else are left out."""
+    for piece in pieces:
+        is_good = ~np.isnan(piece.columns.labels)
+        if is_good.all():
+            yield piece
+        elif is_good.any():
+            yield piece.take(np.flatnonzero(is_good))
 
 
 def _cut(pieces: Iterator[_Rows], span: int) -> Iterator[_Rows]:

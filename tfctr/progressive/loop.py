@@ -4,14 +4,14 @@ import datetime
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from tfctr import builders, distributed, training
-from tfctr.callbacks import Throughput, check_callbacks
+from tfctr.callbacks import TrainingGuard
 from tfctr.config import TrainConfig
 from tfctr.data import TimedLog, TimeWindow
 from tfctr.data.time_column import NANOSECONDS
@@ -42,9 +42,12 @@ def train(
         each baseline, `None` for want of clicks or non-clicks. A window also has
         `table_rows` at its end; `new_rows` and `expired_rows` in it; `refused_lookups`
         of ids that were not admitted, and `waiting_ids` that are counted one by one;
-        `table_bytes`, `admission_bytes`, the `memory_bytes` of the processes, and its
-        `seconds`. `auc`, `log_loss` and `NAME_auc` of the whole are means over the
-        windows, each weighing its tested examples. The rest is as in `training.train`.
+        `table_bytes`, `admission_bytes`, the `memory_bytes` of the processes, its
+        `seconds`, and the `train_seconds` of them. `auc`, `log_loss` and `NAME_auc` of
+        the whole are means over the windows, each weighing its tested examples.
+        `examples_per_second` is that of training, over all windows but the first,
+        which traces the model; 0 if there is no other. The rest is as in
+        `training.train`.
 
     Raises:
         ValueError: If the config asks for what does not exist, a row lies before the
@@ -62,10 +65,8 @@ def train(
         "binary_crossentropy",
         steps_per_execution=config.run.steps_per_execution,
     )
-    throughput = Throughput(config.run.batch_size)
-    check_callbacks([throughput], model)
     windows, days = [], []
-    for entries, scored in _days(_windows(model, log, config, throughput)):
+    for entries, scored in _days(_windows(model, log, config)):
         windows += entries
         days.append(_day(entries, scored))
         if distributed.is_main():
@@ -73,7 +74,7 @@ def train(
     names = [name for name in days[0] if name.endswith(("auc", "log_loss"))]
     return model, {
         **_plain(mean_of(windows, names)),
-        "examples_per_second": throughput.examples_per_second,
+        "examples_per_second": _examples_per_second(windows[1:]),
         **training.count_tables(model),
         "peak_memory_bytes": training.peak_memory(),
         "ranks": distributed.size(),
@@ -85,7 +86,7 @@ def train(
 
 
 def _windows(
-    model: keras.Model, log: TimedLog, config: TrainConfig, throughput: Throughput
+    model: keras.Model, log: TimedLog, config: TrainConfig
 ) -> Iterator[tuple[dict[str, Any], Scored]]:
     """Tests and trains on one window after the other, and yields how each went."""
     asked = config.progressive
@@ -95,7 +96,9 @@ def _windows(
     for window in log.windows(asked.window_seconds):
         started = time.perf_counter()
         scored = _test(model, window, popularity)
-        training.fit(model, window.log, config, [throughput], verbose=0)
+        tested = time.perf_counter()
+        training.fit(model, window.log, config, [TrainingGuard()], verbose=0)
+        trained = time.perf_counter()
         if popularity is not None:
             is_click = window.labels == 1
             popularity.add(window.times[is_click], window.items[is_click])
@@ -105,6 +108,7 @@ def _windows(
             | {
                 "memory_bytes": _resident_bytes(),
                 "seconds": time.perf_counter() - started,
+                "train_seconds": trained - tested,
             },
             scored,
         )
@@ -132,6 +136,12 @@ def _what(window: TimeWindow) -> dict[str, Any]:
         "clicks": int(window.labels.sum()),
         "tested_examples": int(window.is_tested.sum()),
     }
+
+
+def _examples_per_second(windows: Sequence[Mapping[str, Any]]) -> float:
+    seconds = sum(window["train_seconds"] for window in windows)
+    examples = sum(window["examples"] for window in windows)
+    return examples / seconds if seconds else 0.0
 
 
 def _table_sums(model: keras.Model) -> dict[str, int]:

@@ -51,12 +51,6 @@ class Popularity:
         self._late_times: Int64s = np.zeros(0, np.int64)
         self._late_items: Items = np.zeros(0, np.int64)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the scores."""
-        trend = ("trend",) if self._pool else ()
-        return ("popularity", "recent_popularity", *trend)
-
     def scores(self, start: int, items: Items) -> dict[str, Float64s]:
         """Returns, by name, the scores `(n,)` of items in a window.
 

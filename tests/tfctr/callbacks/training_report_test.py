@@ -350,8 +350,12 @@ def test_watching_changes_no_batch_and_counts_its_examples(tmp_path, kind):
     for (ids, labels), (same_ids, same_labels) in zip(dataset, watched, strict=True):
         assert type(ids["ids"]) is type(same_ids["ids"])
         np.testing.assert_array_equal(labels, same_labels)
-        if kind == "dense":
-            np.testing.assert_array_equal(ids["ids"], same_ids["ids"])
+        parts, same_parts = (
+            tf.nest.flatten(batch["ids"], expand_composites=True)
+            for batch in (ids, same_ids)
+        )
+        for part, same_part in zip(parts, same_parts, strict=True):
+            np.testing.assert_array_equal(part, same_part)
     assert report._input.read()[1] == 5
 
 
@@ -378,6 +382,41 @@ def test_input_is_what_the_data_takes(tmp_path):
 
 def test_the_page_is_there_at_the_end(trained):
     assert "<h1>" in (trained[0] / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("draw_seconds", "drawn_at"),
+    [
+        # At the end of the training all is drawn.
+        (0.0, [1.0, 2.0, 3.0, 4.0]),
+        # A share of 0.04 of an epoch, and one of 0.2: below 0.05 of more than four.
+        (0.04, [1.0, 2.04, 3.08, 4.12]),
+        (0.2, [1.0, 4.2]),
+    ],
+)
+def test_the_page_is_drawn_while_that_takes_little_time(
+    draw_seconds, drawn_at, tmp_path, monkeypatch
+):
+    clock, drawn = Clock(), []
+
+    def draw(directory):
+        drawn.append(round(clock.now - 100.0, 3))
+        clock.now += draw_seconds
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    report = TrainingReport(tmp_path, every=1, tensorboard=False)
+    report.set_model(model)
+    monkeypatch.setattr(time, "perf_counter", clock)
+    monkeypatch.setattr(training_report, "draw", draw)
+    report.on_train_begin()
+    for epoch in range(4):
+        report.on_epoch_begin(epoch)
+        clock.now += 1.0
+        report.on_train_batch_end(0)
+        report.on_epoch_end(epoch)
+    report.on_train_end()
+    assert drawn == drawn_at
 
 
 def test_a_directory_that_goes_away_does_not_end_the_training(tmp_path):
@@ -427,14 +466,26 @@ def test_without_tensorboard_there_are_no_scalars(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["events.jsonl"]
 
 
-def test_the_speed_is_that_of_throughput(tmp_path):
-    """Both look at the same batches, this one at examples that were counted."""
-    model = make_model()
+def test_the_speed_is_that_of_throughput(tmp_path, monkeypatch):
+    """Of full batches, as Throughput takes every batch for one."""
+    clock = Clock()
+    ids = {name: column[: 4 * BATCH] for name, column in make_ids().items()}
+
+    def pass_time(batch, logs):
+        clock.now += 0.5 + batch
+
+    passing = keras.callbacks.LambdaCallback(on_train_batch_end=pass_time)
     report = TrainingReport(tmp_path, every=1, page=False, tensorboard=False)
     throughput = Throughput(BATCH, warm_up_batches=0)
+    model = make_model()
+    monkeypatch.setattr(time, "perf_counter", clock)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit(model, report, callbacks=[report, throughput])
+        fit(model, report, ids=ids, callbacks=[passing, report, throughput])
     lines = of_kind(read(tmp_path), "steps")
-    assert "examples_per_second" not in lines[0]["metrics"]
-    assert sum(line["examples"] for line in lines) == len(make_ids()["a"])
+    assert [line["examples"] / line["seconds"] for line in lines] == pytest.approx(
+        [BATCH / 0.5, BATCH / 1.5, BATCH / 2.5, BATCH / 3.5]
+    )
+    (epoch,) = of_kind(read(tmp_path), "epoch")
+    speed = epoch["examples"] / epoch["seconds"]
+    assert speed == pytest.approx(throughput.examples_per_second) == 4 * BATCH / 8.0

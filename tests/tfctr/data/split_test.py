@@ -97,6 +97,14 @@ def test_wrong_settings_are_refused(settings, message):
         TrainConfig.from_dict({"data": settings})
 
 
+@pytest.mark.parametrize("kind", ["movielens", "synthetic"])
+@pytest.mark.parametrize("settings", [{"test_split": "random"}, {"test_path": "day"}])
+def test_logs_with_a_test_split_of_their_own_take_no_other(kind, settings):
+    config = TrainConfig.from_dict({"data": {"kind": kind, "path": "ml", **settings}})
+    with pytest.raises(ValueError, match=f"'{kind}' has a test split of its own"):
+        open_log(config)
+
+
 def test_a_configuration_names_the_split(tmp_path):
     path = log_files.write_lines(tmp_path / "train.txt", log_files.criteo_lines(200))
     settings = {"kind": "criteo", "path": str(path), "test_split": "random"}

@@ -20,7 +20,7 @@ class Page(html.parser.HTMLParser):
         super().__init__()
         self.texts = {}
         self.cards, self.rows, self.parts, self.addresses = {}, [], {}, []
-        self.num_plots, self.fallen = 0, []
+        self.num_plots = 0
         self._open, self._value = [], None
         self.feed(text)
 

@@ -52,7 +52,11 @@ class Keys:
         """Of every key, distinct."""
         hashes = key_hashes(self.features, self.ids, 0)
         if len(np.unique(hashes)) < len(hashes):
-            raise ValueError("Two keys of the workload have one hash. Change its size.")
+            raise ValueError(
+                "The keys of a workload must have distinct hashes. Received: "
+                f"{len(np.unique(hashes))} hashes of {len(hashes)} keys. Change "
+                "`rows_per_field`."
+            )
         return hashes
 
     def slots(self) -> npt.NDArray[np.int64]:
@@ -211,8 +215,13 @@ def open_cases(options: Options) -> Cases:
         seconds[case.optimizer] = time.perf_counter() - start
         expected = found if expected is None else expected
         # Times of structures that do not find the same would say nothing.
-        if not np.array_equal(found, expected):
-            raise ValueError(f"'{case.optimizer}' finds other rows than the first one.")
+        is_other = np.any(found != expected, axis=-1)
+        if is_other.any():
+            raise ValueError(
+                f"'{case.optimizer}' must find the rows that '{options.optimizers[0]}' "
+                f"finds. Received: other rows of {is_other.sum()} of {is_other.size} "
+                "ids. Correct the structure."
+            )
         steps[case.name] = _step_of(read, requests)
     return Cases(
         steps,
