@@ -19,7 +19,12 @@ def add_parser(commands: Commands) -> None:
     convert.add_argument("target", help="a directory, new or empty")
     convert.add_argument("--from", choices=SOURCES, required=True, dest="source_format")
     convert.add_argument("--to", choices=TARGETS, required=True, dest="target_format")
-    convert.add_argument("--on-bad-line", choices=("raise", "skip"), default="raise")
+    convert.add_argument(
+        "--on-bad-line",
+        choices=("raise", "skip"),
+        default="raise",
+        help="skip is for criteo and avazu, whose files are lines",
+    )
     convert.set_defaults(run=_convert)
     synthesize = actions.add_parser(
         "synthesize", help="draw a log whose best AUC is known"

@@ -1,5 +1,6 @@
 """`convert` and `synthesize`: writes click logs as files of another format."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ from tfctr.data.bad_lines import BadLines
 from tfctr.data.criteo import CRITEO_LINE
 from tfctr.data.data_files import find_files
 from tfctr.data.delimited_click_log import LineFormat, parse_block
+from tfctr.data.parquet import open_parquet, read_row_group
 from tfctr.data.raw_table import MISSING_ID
 from tfctr.data.synthesis import SyntheticStream
 from tfctr.data.table_writers import WRITERS, PartWriter
@@ -49,14 +51,15 @@ def convert(
 
     Columns keep their names; those of Criteo are `label`, `I1` to `I13` and `C1` to
     `C26`, categories as integers. Empty fields become nulls in Parquet, and are left
-    out of a `tf.train.Example`.
+    out of a `tf.train.Example`. After an error, nothing that was written is left.
 
     Args:
         source: String or path. A file, or a directory of files.
         target: String or path. A directory, which must be empty or new.
         source_format: String. "criteo", "avazu" or "parquet".
         target_format: String. "parquet" or "tfrecord".
-        on_bad_line: String. "raise" or "skip".
+        on_bad_line: String. "raise" or "skip". The latter is for lines: the rows of
+            Parquet files are written as they are.
         progress: Function. Called with bytes of the files that have been read since the
             last call.
 
@@ -65,7 +68,8 @@ def convert(
 
     Raises:
         FileNotFoundError: If there is no file.
-        ValueError: If a format is not known, the target is not empty, or at a bad line.
+        ValueError: If an argument is not known, the target is not empty, a Parquet file
+            is damaged or of other columns than the first, or at a bad line.
         ImportError: If pyarrow is not installed.
 
     Example:
@@ -81,7 +85,13 @@ def convert(
     _check_format("target_format", target_format, TARGETS)
     bad_lines = BadLines(on_bad_line)
     if source_format == "parquet":
-        tables = _parquet_tables(source, progress)
+        if on_bad_line == "skip":
+            raise ValueError(
+                "on_bad_line='skip' is for lines; Parquet files have none. Received: "
+                "source_format='parquet'. Leave it out here, and tell the reader of "
+                "what is written."
+            )
+        tables = _parquet_tables(source, target_format == "parquet", progress)
     else:
         tables = _line_tables(source, LINES[source_format], bad_lines, progress)
     with PartWriter(_new_directory(target), WRITERS[target_format]) as writer:
@@ -197,15 +207,38 @@ def _line_tables(
 
 
 def _parquet_tables(
-    source: str | os.PathLike[str], progress: Progress
+    source: str | os.PathLike[str], has_schema: bool, progress: Progress
 ) -> Iterator[Any]:
-    from pyarrow import parquet
-
-    for file in find_files(source, "Parquet"):
-        with parquet.ParquetFile(file) as opened:
+    """Yields row groups; with `has_schema`, all must be of the same columns."""
+    files = find_files(source, "Parquet")
+    with open_parquet(files[0]) as opened:
+        first = opened.schema_arrow
+    for file in files:
+        with open_parquet(file) as opened:
+            if has_schema:
+                _check_schema(file, opened.schema_arrow, files[0], first)
             for number in range(opened.num_row_groups):
-                yield opened.read_row_group(number)
+                yield read_row_group(file, opened, number)
         progress(file.stat().st_size)
+
+
+def _check_schema(
+    file: pathlib.Path, schema: Any, first_file: pathlib.Path, first: Any
+) -> None:
+    for field, expected in itertools.zip_longest(schema, first):
+        if not field or not expected or field != expected:
+            raise ValueError(
+                f"{file} must have the columns of {first_file}, in their order and "
+                f"types. Received: {_shown(field)} in the place of {_shown(expected)}. "
+                "Convert it by itself, or write it anew."
+            )
+
+
+def _shown(field: Any) -> str:
+    if field is None:
+        return "nothing"
+    nullable = "" if field.nullable else " not null"
+    return f"'{field.name}: {field.type}{nullable}'"
 
 
 def _table(

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -143,7 +144,7 @@ class DelimitedClickLog(BlockedClickLog[_Block]):
         row_of[wanted] = np.arange(len(row_of[wanted]))
         parsed = parse_delimited_to(
             # Their bytes, which are copied, are not held while they are parsed.
-            tf.constant([block.text.read() for block in blocks]),
+            tf.constant([_read(block.text) for block in blocks]),
             [block.num_lines for block in blocks],
             _places(parts, blocks, row_of),
             self._format.kinds,
@@ -209,6 +210,13 @@ def parse_block(
         expected = line_format.expected(column, num_fields)
         bad_lines.add(path, first_line + line + 1, content, expected)
     return parsed
+
+
+def _read(text: text_blocks.TextBlock) -> bytes:
+    try:
+        return text.read()
+    except (EOFError, zlib.error) as error:  # It was whole when it was scanned.
+        raise _changed(text.path) from error
 
 
 def _changed(path: pathlib.Path) -> ValueError:

@@ -1,14 +1,13 @@
 """`NegativeSampler`: non-clicks for a log that holds clicks alone."""
 
 import dataclasses
-import math
 
 import numpy as np
 import numpy.typing as npt
 
 from tfctr.data.columns import Array
 from tfctr.data.hashing import hash64, to_unit
-from tfctr.data.time_column import NANOSECONDS
+from tfctr.data.time_column import to_span
 
 Int64s = npt.NDArray[np.int64]
 
@@ -32,7 +31,7 @@ class NegativeSampling:
 
     Args:
         num: Integer. Non-clicks of each click.
-        pool_seconds: Float.
+        pool_seconds: Float. 146 years at most.
         seed: Integer, from 0.
 
     Raises:
@@ -49,20 +48,21 @@ class NegativeSampling:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.num, int) or self.num < 1:
+        if type(self.num) is not int or self.num < 1:
             raise ValueError(
-                f"`num` must be a positive integer. Received: num={self.num!r}."
+                f"`num` must be a positive integer. Received: num={self.num!r}. "
+                "A usual number is 4."
             )
-        seconds = self.pool_seconds
-        if not math.isfinite(seconds) or seconds * NANOSECONDS["s"] < 1:
+        if type(self.seed) is not int or self.seed < 0:
             raise ValueError(
-                "`pool_seconds` must be a positive number. "
-                f"Received: pool_seconds={seconds!r}. A day is 86400."
+                "`seed` must be an integer of 0 or more. "
+                f"Received: seed={self.seed!r}. Use 1, for example."
             )
+        to_span(self.pool_seconds, "pool_seconds")
 
 
 @dataclasses.dataclass(frozen=True)
-class Drawn:
+class DrawnExamples:
     """The examples made of some clicks: behind each click, its non-clicks.
 
     Args:
@@ -83,13 +83,13 @@ class NegativeSampler:
 
     def __init__(self, sampling: NegativeSampling) -> None:
         self.sampling = sampling
-        self._span = round(sampling.pool_seconds * NANOSECONDS["s"])
+        self._span = to_span(sampling.pool_seconds, "pool_seconds")
         self._num_seen = 0
         # The clicks that later pools may hold.
         self._times: Int64s = np.zeros(0, np.int64)
         self._items: Array | None = None
 
-    def draw(self, times: Int64s, items: Array) -> Drawn:
+    def draw(self, times: Int64s, items: Array) -> DrawnExamples:
         """Draws for the next clicks of the log.
 
         Args:
@@ -114,7 +114,7 @@ class NegativeSampler:
         rows, column = np.nonzero(is_made)
         places = np.concatenate([held + np.arange(len(times))[:, None], drawn], axis=1)
         labels = (column == 0).astype(np.float32)
-        return Drawn(rows, all_items[places[is_made]], labels, in_pool[rows])
+        return DrawnExamples(rows, all_items[places[is_made]], labels, in_pool[rows])
 
     def _draw_in(self, begin: Int64s, end: Int64s) -> Int64s:
         """Returns indices in `[begin, end)`, `(n, num)`."""

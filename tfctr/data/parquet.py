@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class _RowGroup:
 class ParquetLog(BlockedClickLog[_RowGroup]):
     """Reads a directory of Parquet files, by pyarrow, which must be installed.
 
+    It is not read by tensorflow-io, which gives no whole lists (its issues 1562, 1885).
     The features say which columns are read, and as what; list columns become bags.
     Empty fields are the id -1, the empty text, the feature's `missing`, or the empty
     list. Row groups are the blocks of the log, so they should hold some ten or hundred
@@ -93,7 +94,8 @@ class ParquetLog(BlockedClickLog[_RowGroup]):
             )
             first_row = 0
             for number in range(parquet.num_row_groups):
-                labels = _read(file, parquet, number, [self._label])[self._label]
+                table = read_row_group(file, parquet, number, [self._label])
+                labels = table[self._label]
                 good = self._good_rows(file, labels, first_row)
                 first_row += len(labels)
                 count = len(labels) if good is None else len(good)
@@ -127,7 +129,7 @@ class ParquetLog(BlockedClickLog[_RowGroup]):
         numbers = numbers_of(self._declared)
         with parquet.ParquetFile(group.path, metadata=group.metadata) as file:
             columns = [*sorted(names), self._label]
-            table = _read(group.path, file, group.number, columns)
+            table = read_row_group(group.path, file, group.number, columns)
         raw = RawTable(
             {name: to_column(table[name], name in numbers) for name in names},
             read_labels(table[self._label]).astype(np.float32),
@@ -196,14 +198,49 @@ def open_parquet(file: pathlib.Path) -> Any:
         raise _damaged(file, error) from error
 
 
-def _read(file: pathlib.Path, opened: Any, number: int, columns: list[str]) -> Any:
-    """Returns columns of a row group as a pyarrow table."""
+def read_row_group(
+    file: pathlib.Path, opened: Any, number: int, columns: list[str] | None = None
+) -> Any:
+    """Returns columns of a row group, or all, as a pyarrow table.
+
+    Args:
+        file: `pathlib.Path`. For messages.
+        opened: What `open_parquet` gave.
+        number: Integer. Of the row group, from 0.
+        columns: Strings. `None`: all.
+
+    Raises:
+        ValueError: If the row group is damaged.
+    """
     import pyarrow as pa
 
     try:
         return opened.read_row_group(number, columns)
     except (pa.ArrowException, OSError) as error:
         raise _damaged(f"{file}, row group {number + 1},", error) from error
+
+
+def read_batches(
+    file: pathlib.Path, opened: Any, rows: int, columns: list[str]
+) -> Iterator[Any]:
+    """Yields columns of all rows as pyarrow tables of at most `rows` rows.
+
+    Args:
+        file: `pathlib.Path`. For messages.
+        opened: What `open_parquet` gave.
+        rows: Integer.
+        columns: Strings.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
+    import pyarrow as pa
+
+    try:
+        for batch in opened.iter_batches(rows, columns=columns):
+            yield pa.Table.from_batches([batch])
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(file, error) from error
 
 
 def _damaged(where: pathlib.Path | str, error: Exception) -> ValueError:

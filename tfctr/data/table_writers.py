@@ -14,11 +14,13 @@ GROUP_ROWS = 1 << 16
 
 
 class TableWriter(abc.ABC):
-    """Writes tables to one file.
+    """Writes tables, which have the same columns, to one file.
 
     Args:
-        path: `pathlib.Path`. Without the ending of its name.
+        path: `pathlib.Path`. The name ends in `ending`.
     """
+
+    ending: str
 
     @abc.abstractmethod
     def __init__(self, path: pathlib.Path) -> None: ...
@@ -33,8 +35,10 @@ class TableWriter(abc.ABC):
 
 
 class ParquetWriter(TableWriter):
+    ending = ".parquet"
+
     def __init__(self, path: pathlib.Path) -> None:
-        self._path = path.with_name(path.name + ".parquet")
+        self._path = path
         self._writer: Any = None
         self._held: list[Any] = []
         self._held_rows = 0
@@ -64,10 +68,12 @@ class ParquetWriter(TableWriter):
 
 
 class TFRecordWriter(TableWriter):
+    ending = ".tfrecord"
+
     def __init__(self, path: pathlib.Path) -> None:
         import tensorflow as tf
 
-        self._writer = tf.io.TFRecordWriter(str(path) + ".tfrecord")
+        self._writer = tf.io.TFRecordWriter(str(path))
 
     def write(self, table: Any) -> None:
         import tensorflow as tf
@@ -101,10 +107,9 @@ class LineWriter(TableWriter):
     """Writes lines of fields; subclasses say which."""
 
     line: LineFormat
-    ending: str
 
     def __init__(self, path: pathlib.Path) -> None:
-        self._file = path.with_name(path.name + self.ending).open("wb")
+        self._file = path.open("wb")
         if self.line.header:
             self._file.write(self.line.delimiter.join(self.line.names).encode() + b"\n")
 
@@ -148,6 +153,9 @@ WRITERS: dict[str, type[TableWriter]] = {
 class PartWriter:
     """Writes tables to files `part-00000` and so on, of some million rows each.
 
+    Until all are whole, their names begin with `_`, which readers pass over. After an
+    error, none is left.
+
     Args:
         directory: `pathlib.Path`.
         kind: `TableWriter` class.
@@ -158,26 +166,41 @@ class PartWriter:
         self._kind = kind
         self._writer: TableWriter | None = None
         self._rows_of_file = 0
+        self._paths: list[pathlib.Path] = []
         self.num_rows = 0
-        self.num_files = 0
+
+    @property
+    def num_files(self) -> int:
+        return len(self._paths)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._close()
+            if error is None:
+                for path in self._paths:
+                    path.rename(path.with_name(path.name.removeprefix("_")))
+        finally:
+            for path in self._paths:
+                path.unlink(missing_ok=True)
 
     def write(self, table: Any) -> None:
         if self._writer is None or self._rows_of_file >= _FILE_ROWS:
-            if self._writer is not None:
-                self._writer.close()
-            self._writer = self._kind(self._directory / f"part-{self.num_files:05}")
-            self.num_files += 1
+            self._close()
+            name = f"_part-{self.num_files:05}{self._kind.ending}"
+            self._paths.append(self._directory / name)
+            self._writer = self._kind(self._paths[-1])
             self._rows_of_file = 0
         self._writer.write(table)
         self._rows_of_file += table.num_rows
         self.num_rows += table.num_rows
+
+    def _close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """`TimeColumn`: which column tells the time of a row, and in which unit."""
 
 import dataclasses
+import math
 import pathlib
 from typing import Any
 
@@ -8,6 +9,27 @@ import numpy as np
 import numpy.typing as npt
 
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+# Of a span, and of a time before 1970: one less the other stays within 64 bits.
+_MOST = 2**62
+
+
+def to_span(seconds: float, argument: str) -> int:
+    """Returns a length of time in nanoseconds.
+
+    Args:
+        seconds: Float.
+        argument: String. Its name, for messages.
+
+    Raises:
+        ValueError: If it is no positive number, or beyond 146 years.
+    """
+    span = round(seconds * NANOSECONDS["s"]) if math.isfinite(seconds) else 0
+    if not 0 < span <= _MOST:
+        raise ValueError(
+            f"`{argument}` must be a positive number of seconds, of 146 years at most. "
+            f"Received: {argument}={seconds!r}. An hour is 3600, a day 86400."
+        )
+    return span
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,28 +85,33 @@ class TimeColumn:
             first_row: Integer. Number of the first row in the file, from 0.
 
         Raises:
-            ValueError: If a row has no time, or one beyond 64 bits of nanoseconds.
+            ValueError: If a row has no time, or one before 1824 or after 2262, where
+                64 bits of nanoseconds end.
         """
         import pyarrow as pa
 
-        unit = column.type.unit if pa.types.is_timestamp(column.type) else self.unit
+        unit = self.unit
+        if pa.types.is_timestamp(column.type):
+            unit, column = column.type.unit, column.cast(pa.int64())
         if column.null_count:
             row = int(np.argmax(column.is_null().to_numpy()))
             raise ValueError(
                 f"{where} {first_row + row + 1}, must have a time in column "
                 f"'{self.name}'. Received: none. Leave such rows out."
             )
-        times = np.asarray(column.cast(pa.int64()).to_numpy(), np.int64)
-        most = (2**63 - 1) // NANOSECONDS[unit]
-        is_far = np.abs(times) > most
+        times = column.to_numpy()
+        scale = NANOSECONDS[unit]
+        first, last = -(_MOST // scale), (2**63 - 1) // scale
+        is_far = (times < first) | (times > last)
         if is_far.any():
             row = int(np.argmax(is_far))
             raise ValueError(
                 f"{where} {first_row + row + 1}, must have a time in '{unit}' since "
-                f"1970, up to the year 2262. Received: {times[row]}. Correct "
+                f"1970, of the years 1824 to 2262. Received: {times[row]}. Correct "
                 "progressive.time_unit."
             )
-        return times * NANOSECONDS[unit]
+        nanoseconds: npt.NDArray[np.int64] = times.astype(np.int64) * scale
+        return nanoseconds
 
     def check_order(
         self,

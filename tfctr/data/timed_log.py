@@ -20,10 +20,11 @@ from tfctr.data.parquet import (
     columns_of,
     numbers_of,
     open_parquet,
+    read_batches,
     read_labels,
 )
 from tfctr.data.raw_table import RawTable
-from tfctr.data.time_column import NANOSECONDS, TimeColumn
+from tfctr.data.time_column import TimeColumn, to_span
 from tfctr.data.window_log import WindowLog
 from tfctr.declaration import FeatureDeclaration
 
@@ -156,18 +157,13 @@ class TimedLog:
         there on up to, and without, its end. Each row of the files is in one window.
 
         Args:
-            seconds: Float. The length of a window.
+            seconds: Float. The length of a window, 146 years at most.
 
         Raises:
-            ValueError: If `seconds` is not positive, a row lies before the one above
-                it or has no time, or a label is neither 0 nor 1.
+            ValueError: If `seconds` is out of range, a row lies before the one above it
+                or has no time, a label is neither 0 nor 1, or a file is damaged.
         """
-        span = round(seconds * NANOSECONDS["s"])
-        if span < 1:
-            raise ValueError(
-                f"`seconds` must be a positive number. Received: seconds={seconds!r}. "
-                "An hour is 3600."
-            )
+        span = to_span(seconds, "seconds")
         sampler = NegativeSampler(self.negatives) if self.negatives else None
         self._bad_lines = BadLines(self._bad_lines.mode)
         window = None
@@ -209,16 +205,14 @@ class TimedLog:
         )
 
     def _pieces(self) -> Iterator["_Rows"]:
-        import pyarrow
-
         last: int | None = None
         for file in self._files:
             first_row = 0
             with open_parquet(file) as parquet:
-                for batch in parquet.iter_batches(_READ_ROWS, columns=self._columns()):
-                    if batch.num_rows == 0:
+                columns = self._columns()
+                for table in read_batches(file, parquet, _READ_ROWS, columns):
+                    if table.num_rows == 0:
                         continue
-                    table = pyarrow.Table.from_batches([batch])
                     rows = self._read(file, table, first_row, last)
                     last = int(rows.times[-1])
                     first_row += len(rows)

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tfctr import cli
+from tfctr.commands import data as command
 from tfctr.data import (
     Avazu,
     Criteo,
@@ -17,6 +18,8 @@ from tfctr.data import (
     SyntheticStream,
     TFRecordLog,
     conversion,
+    synthesis,
+    table_writers,
 )
 from tfctr.metrics import auc
 
@@ -70,6 +73,124 @@ def test_parquet_becomes_records(tmp_path):
         example = tf.train.Example.FromString(record.numpy())
         expected = tf.train.Example.FromString(log_files.example_bytes(row))
         assert example == expected
+
+
+def test_the_command_offers_what_the_library_knows():
+    assert command.SOURCES == conversion.SOURCES
+    assert command.TARGETS == conversion.TARGETS
+    assert set(command.SHAPES) == set(synthesis.SHAPES)
+
+
+@pytest.fixture
+def short_files(monkeypatch):
+    """Makes files of some 50 rows."""
+    monkeypatch.setattr(table_writers, "_FILE_ROWS", 50)
+    monkeypatch.setattr(table_writers, "GROUP_ROWS", 10)
+
+
+@pytest.mark.usefixtures("small_blocks", "short_files")
+def test_files_have_their_names_when_all_are_whole(tmp_path):
+    from pyarrow import parquet
+
+    lines = log_files.criteo_lines(200)
+    path = log_files.write_lines(tmp_path / "day_0", lines)
+    during = set()
+
+    def look(_):
+        during.update(file.name for file in (tmp_path / "out").iterdir())
+
+    done = conversion.convert(
+        path, tmp_path / "out", "criteo", "parquet", progress=look
+    )
+    names = [f"part-{number:05}.parquet" for number in range(done["files"])]
+    assert len(names) > 1
+    assert during == {f"_{name}" for name in names}  # Which readers pass over.
+    files = sorted((tmp_path / "out").iterdir())
+    assert [file.name for file in files] == names
+    labels = [parquet.read_table(file)["label"].to_pylist() for file in files]
+    assert sum(labels, []) == expected_columns(lines)["label"]
+
+
+@pytest.mark.usefixtures("small_blocks", "short_files")
+@pytest.mark.parametrize("target", ["parquet", "tfrecord"])
+def test_after_an_error_nothing_is_left(tmp_path, target):
+    lines = log_files.criteo_lines(200)
+    path = log_files.write_lines(tmp_path / "day_0", [*lines, "bad"])
+    with pytest.raises(ValueError, match="day_0, line 201, must hold 40 fields"):
+        conversion.convert(path, tmp_path / "out", "criteo", target)
+    assert list((tmp_path / "out").iterdir()) == []
+    done = conversion.convert(path, tmp_path / "out", "criteo", target, "skip")
+    assert (done["examples"], done["bad_lines"]) == (200, 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "writer"),
+    [
+        ("tsv", table_writers.CriteoWriter),
+        ("parquet", table_writers.ParquetWriter),
+        ("tfrecord", table_writers.TFRecordWriter),
+    ],
+)
+def test_what_cannot_be_completed_is_not_left(tmp_path, monkeypatch, target, writer):
+    close = writer.close
+
+    def fail(self):
+        close(self)
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(writer, "close", fail)
+    with pytest.raises(OSError, match="No space left"):
+        conversion.synthesize(SyntheticStream(5, max_ids=2), tmp_path / "out", target)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "received"),
+    [
+        ({"label": [1], "user": ["x"]}, "'user: string' in the place of 'user: int64'"),
+        ({"label": [1]}, "nothing in the place of 'user: int64'."),
+        ({"user": [1], "label": [1]}, "'user: int64' in the place of 'label: int64'."),
+        ({"label": [1], "user": [1], "x": [1]}, "'x: int64' in the place of nothing."),
+    ],
+)
+def test_parquet_files_of_other_columns_are_named(tmp_path, other, received):
+    from pyarrow import parquet
+
+    source = tmp_path / "log"
+    source.mkdir()
+    parquet.write_table(pa.table({"label": [0], "user": [1]}), source / "a")
+    parquet.write_table(pa.table(other), source / "b")
+    with pytest.raises(ValueError) as raised:
+        conversion.convert(source, tmp_path / "out", "parquet", "parquet")
+    message = str(raised.value)
+    assert message.startswith(f"{source / 'b'} must have the columns of {source / 'a'}")
+    assert received in message
+    assert message.endswith("Convert it by itself, or write it anew.")
+    # Records say of themselves what they hold.
+    done = conversion.convert(source, tmp_path / "records", "parquet", "tfrecord")
+    assert done["examples"] == 2
+
+
+def test_a_column_that_may_not_be_null_is_another(tmp_path):
+    from pyarrow import parquet
+
+    source = tmp_path / "log"
+    source.mkdir()
+    for name, nullable in [("a", True), ("b", False)]:
+        schema = pa.schema([pa.field("label", pa.int64(), nullable)])
+        parquet.write_table(pa.table({"label": [0]}, schema), source / name)
+    message = "Received: 'label: int64 not null' in the place of 'label: int64'."
+    with pytest.raises(ValueError, match=message):
+        conversion.convert(source, tmp_path / "out", "parquet", "parquet")
+
+
+def test_rows_of_parquet_files_are_not_skipped(tmp_path, capsys):
+    path = log_files.write_parquet(tmp_path / "a", log_files.rows(3))
+    words = ["data", "convert", str(path), str(tmp_path / "out")]
+    formats = ["--from", "parquet", "--to", "tfrecord", "--on-bad-line", "skip"]
+    assert cli.main([*words, *formats]) == 2
+    error = capsys.readouterr().err
+    assert "is for lines; Parquet files have none. Received: source_format=" in error
 
 
 def test_a_target_that_holds_something_is_refused(tmp_path):

@@ -11,7 +11,16 @@ import pytest
 import tensorflow as tf
 
 from tfctr import cli, training
-from tfctr.data import Avazu, Criteo, FeatureDeclaration, ParquetLog, TFRecordLog
+from tfctr.data import (
+    Avazu,
+    Criteo,
+    FeatureDeclaration,
+    ParquetLog,
+    TFRecordLog,
+    TimeColumn,
+    TimedLog,
+    conversion,
+)
 
 log_files = sys.modules["log_files"]
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -143,14 +152,16 @@ def test_what_is_no_whole_parquet_file_is_named(tmp_path, damage):
     )
     with pytest.raises(ValueError, match=message):
         ParquetLog(tmp_path, USER)
+    with pytest.raises(ValueError, match=message):
+        conversion.convert(path, tmp_path / "out", "parquet", "tfrecord")
 
 
-def test_a_damaged_row_group_is_named(tmp_path, monkeypatch, capsys):
+def write_with_damaged_row_group(path):
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
-    path = tmp_path / "a"
-    table = pa.table({"label": [0, 1] * 50, "user": list(range(100))})
+    rows = list(range(100))
+    table = pa.table({"label": [0, 1] * 50, "user": rows, "time": rows})
     parquet.write_table(table, path, row_group_size=50, use_dictionary=False)
     user = parquet.read_metadata(path).row_group(1).column(1)
     data = bytearray(path.read_bytes())
@@ -159,6 +170,11 @@ def test_a_damaged_row_group_is_named(tmp_path, monkeypatch, capsys):
         user.total_compressed_size
     )
     path.write_bytes(data)
+    return path
+
+
+def test_a_damaged_row_group_is_named(tmp_path, monkeypatch, capsys):
+    path = write_with_damaged_row_group(tmp_path / "a")
     log = ParquetLog(path, USER, test=0)  # Which reads the labels only.
     message = f"{path}, row group 2, must be of a whole Parquet file. Received: "
     with pytest.raises(tf.errors.OpError, match=message):
@@ -169,6 +185,27 @@ def test_a_damaged_row_group_is_named(tmp_path, monkeypatch, capsys):
     [line] = capsys.readouterr().err.strip().split("\n")
     assert line.startswith(f"tfctr: {message}")
     assert line.endswith("Write it again, or move it out of the directory.")
+
+
+@pytest.mark.parametrize("target", ["parquet", "tfrecord"])
+def test_a_damaged_row_group_is_not_converted(tmp_path, capsys, target):
+    path = write_with_damaged_row_group(tmp_path / "a")
+    out = tmp_path / "out"
+    words = ["data", "convert", path, out, "--from", "parquet", "--to", target]
+    assert cli.main([str(word) for word in words]) == 2
+    [line] = capsys.readouterr().err.strip().split("\n")
+    assert line.startswith(
+        f"tfctr: {path}, row group 2, must be of a whole Parquet file. Received: "
+    )
+    assert list(out.iterdir()) == []
+
+
+def test_a_damaged_row_group_is_named_in_the_order_of_time(tmp_path):
+    path = write_with_damaged_row_group(tmp_path / "a")
+    log = TimedLog(path, USER, TimeColumn("time"))
+    message = f"{path} must be of a whole Parquet file. Received: .*\\. Write it again"
+    with pytest.raises(ValueError, match=message):
+        list(log.windows(3600))
 
 
 def test_without_pyarrow_a_command_says_in_a_line_what_to_install(

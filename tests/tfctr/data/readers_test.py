@@ -404,10 +404,20 @@ def test_records_without_a_column_are_refused(tmp_path):
         TFRecordLog(path, [FeatureDeclaration("age")])
 
 
-def test_a_file_that_changed_is_refused(tmp_path):
-    path = log_files.write_lines(tmp_path / "day_0", log_files.criteo_lines(20))
+@pytest.mark.parametrize("name", ["day_0", "day_0.gz"])
+@pytest.mark.parametrize("change", ["emptied", "cut", "damaged"])
+def test_a_file_that_changed_is_refused(tmp_path, name, change):
+    path = log_files.write_lines(tmp_path / name, log_files.criteo_lines(20))
     log = Criteo(path, test=0)
-    path.write_text("")
+    content = path.read_bytes()
+    half = len(content) // 2
+    inverted = bytes(255 - byte for byte in content[half:])
+    changed = {
+        "emptied": b"",
+        "cut": content[:half],
+        "damaged": content[:half] + inverted,
+    }
+    path.write_bytes(changed[change])
     with pytest.raises(tf.errors.OpError, match="must stay as it was when the log"):
         whole(log)
 

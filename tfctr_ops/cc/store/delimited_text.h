@@ -1,4 +1,6 @@
-// ParseDelimited: lines of fields between delimiters, as columns of numbers.
+// DelimitedText: lines of fields between delimiters, as columns of numbers.
+// Thread safety: nothing changes after construction. Several threads may call
+// Parse, each with rows of its own, if the executor serves them all.
 
 #ifndef TFCTR_OPS_CC_STORE_DELIMITED_TEXT_H_
 #define TFCTR_OPS_CC_STORE_DELIMITED_TEXT_H_
@@ -16,7 +18,7 @@ enum class FieldKind : char {
   kSkip = '-',       // Anything.
   kLabel = 'l',      // 0 or 1.
   kNumber = 'n',     // A decimal integer, or nothing: NaN.
-  kDecimalId = 'd',  // A decimal integer of 64 bits, or nothing: -1.
+  kDecimalId = 'd',  // A decimal integer of up to 18 digits, or nothing: -1.
   kHexId = 'h',      // Up to 16 hexadecimal digits, or nothing: -1.
 };
 
