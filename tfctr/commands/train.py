@@ -80,4 +80,4 @@ def _write_windows(path: str | pathlib.Path, result: dict[str, Any]) -> None:
     try:
         progressive.plot(windows, pathlib.Path(path).with_suffix(".svg"))
     except ImportError as error:
-        print(f"  no plot: {error}. Install matplotlib: pip install 'tfctr[study]'.")
+        print(f"  no plot: {error}. Install it: pip install matplotlib.")

@@ -27,7 +27,7 @@ def import_pyarrow() -> Any:
     except ImportError as error:
         raise ImportError(
             "Parquet files and `tfctr data` need pyarrow, which is not installed. "
-            "Install it: pip install 'tfctr[parquet]'."
+            "Install it: pip install pyarrow."
         ) from error
     return pyarrow
 

@@ -50,8 +50,9 @@ def convert(
     """Writes the examples of a log as Parquet or TFRecord files, in their order.
 
     Columns keep their names; those of Criteo are `label`, `I1` to `I13` and `C1` to
-    `C26`, categories as integers. Empty fields become nulls in Parquet, and are left
-    out of a `tf.train.Example`. After an error, nothing that was written is left.
+    `C26`, categories as integers. Avazu's `id`, a number of 20 digits for each line, is
+    left out. Empty fields become nulls in Parquet, and are left out of a
+    `tf.train.Example`. After an error, nothing that was written is left.
 
     Args:
         source: String or path. A file, or a directory of files.
@@ -274,7 +275,7 @@ def _table(
             values = np.ascontiguousarray(ids[:, id_place])
             columns[name] = pa.array(values, mask=values == MISSING_ID)
             id_place += 1
-        elif name == "id":
+        elif name == "id" and stream is not None:
             index = np.arange(first_row, first_row + len(labels))
             columns[name] = pa.array(index)
     return pa.table(columns)

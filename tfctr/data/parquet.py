@@ -174,6 +174,12 @@ def check_columns(
                 f"file with the columns {', '.join(schema.names)}. Correct the "
                 "name, or write the column into every file."
             )
+        if (number := schema.names.count(column)) > 1:
+            raise ValueError(
+                f"{file} must have one column '{column}', of {named}. Received: a file "
+                f"with {number} columns of that name. Write it anew, with a name for "
+                "each."
+            )
         if kind != "any":
             check_type(schema.field(column).type, kind, f"{file}, column '{column}',")
 

@@ -100,17 +100,16 @@ def _parse(line: bytes) -> Event | None:
 def _is_event(event: Any) -> bool:
     if not isinstance(event, dict) or event.get("kind") not in _KINDS:
         return False
-    needed, parts = _NUMBERS, []
-    if event["kind"] != "begin":
-        tables = event.get("tables")
-        needed = (*_NUMBERS, *_OF_STEPS)
-        parts = [event.get("metrics"), tables]
-        parts += tables.values() if isinstance(tables, dict) else []
-    if not all(isinstance(part, dict) for part in parts):
-        return False
+    needed: tuple[str, ...] = _NUMBERS
     numbers = [event[name] for name in event if name not in _OTHERS]
-    for part in parts:
-        if part is not event.get("tables"):
+    if event["kind"] != "begin":
+        needed += _OF_STEPS
+        metrics, tables = event.get("metrics"), event.get("tables")
+        if not isinstance(metrics, dict) or not isinstance(tables, dict):
+            return False
+        for part in (metrics, *tables.values()):
+            if not isinstance(part, dict):
+                return False
             numbers += part.values()
     is_there = all(event.get(name) is not None for name in needed)
     return is_there and all(map(_is_number_or_none, numbers))

@@ -58,7 +58,7 @@ def check_matplotlib() -> None:
     except ImportError as error:
         raise ValueError(
             "The page of a training is drawn by matplotlib. Received: an environment "
-            f"without it ({error}). Install it: pip install 'tfctr[study]', or go "
+            f"without it ({error}). Install it: pip install matplotlib, or go "
             "without the page: TrainingReport(..., page=False)."
         ) from error
 

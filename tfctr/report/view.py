@@ -34,7 +34,7 @@ def check_rich() -> None:
     except ImportError as error:
         raise ValueError(
             "`tfctr top` draws with rich. Received: an environment without it "
-            f"({error}). Install it: pip install 'tfctr[top]'."
+            f"({error}). Install it: pip install rich."
         ) from error
 
 

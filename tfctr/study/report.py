@@ -46,7 +46,7 @@ def check_matplotlib() -> None:
     except ImportError as error:
         raise ValueError(
             "A study draws its plot with matplotlib. Received: an environment without "
-            f"it ({error}). Install it: pip install 'tfctr[study]'."
+            f"it ({error}). Install it: pip install matplotlib."
         ) from error
 
 

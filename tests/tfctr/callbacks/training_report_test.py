@@ -449,7 +449,7 @@ def test_without_matplotlib_there_is_no_page(tmp_path, monkeypatch):
         raise ImportError(f"No module named '{name}'")
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ValueError, match=r"pip install 'tfctr\[study\]'"):
+    with pytest.raises(ValueError, match=r"pip install matplotlib"):
         TrainingReport(tmp_path)
     TrainingReport(tmp_path, page=False)
 

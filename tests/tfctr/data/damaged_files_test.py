@@ -215,7 +215,7 @@ def test_without_pyarrow_a_command_says_in_a_line_what_to_install(
     assert cli.main(["data", "synthesize", str(tmp_path / "log")]) == 2
     assert capsys.readouterr().err == (
         "tfctr: Parquet files and `tfctr data` need pyarrow, which is not installed. "
-        "Install it: pip install 'tfctr[parquet]'.\n"
+        "Install it: pip install pyarrow.\n"
     )
 
 

@@ -354,6 +354,17 @@ def test_empty_numbers_of_parquet_are_the_missing_ones(tmp_path):
     assert inputs["as_id"].numpy().tolist() == [-1, -1, 40]
 
 
+@pytest.mark.parametrize("twice", ["label", "user"])
+def test_two_columns_of_one_name_are_refused(tmp_path, twice):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    names = ["label", "user", twice]
+    table = pa.Table.from_arrays([pa.array([0, 1])] * 3, names=names)
+    parquet.write_table(table, tmp_path / "a.parquet")
+    message = f"must have one column '{twice}'.* with 2 columns of that name"
+    with pytest.raises(ValueError, match=message):
+        ParquetLog(tmp_path, USER)
+
+
 @pytest.mark.parametrize("num_bytes", [1, 11])
 def test_a_beginning_of_a_record_is_named_or_counted(tmp_path, num_bytes):
     path = log_files.write_records(tmp_path / "part", log_files.rows(5))
@@ -394,7 +405,7 @@ def test_parquet_with_a_missing_or_wrong_column_is_refused(tmp_path):
 
 def test_without_pyarrow_parquet_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r"Install it: pip install 'tfctr\[parquet\]"):
+    with pytest.raises(ImportError, match=r"Install it: pip install pyarrow"):
         ParquetLog(tmp_path, USER)
 
 

@@ -105,7 +105,7 @@ def test_without_rich_there_is_no_view(run, capsys, monkeypatch):
 
     monkeypatch.setattr(importlib, "import_module", missing)
     assert cli.main(["top", "--once", str(run[0])]) == 2
-    assert "Install it: pip install 'tfctr[top]'." in capsys.readouterr().err
+    assert "Install it: pip install rich." in capsys.readouterr().err
 
 
 def test_it_starts_neither_keras_nor_tensorflow(run):

@@ -17,7 +17,7 @@ from deepctr.feature_column import (  # type: ignore[import-not-found]
 from tfctr.bench.workers import deep_fm
 from tfctr.bench.workers.loop import Cases, Step
 from tfctr.bench.workers.options import Case, Options
-from tfctr.bench.workers.tensorflow_setup import limit_threads
+from tfctr.bench.workers.tensorflow_setup import limit_threads, steady
 from tfctr.bench.workload import Workload
 
 OPTIMIZERS = {
@@ -34,7 +34,7 @@ def make_dataset(workload: Workload) -> tf.data.Dataset:
     numbers = {f"number_{f}": dense[:, :, f, None] for f in range(dense.shape[-1])}
     columns = {**id_columns, **numbers}
     clicks = workload.labels()[:, :, None]
-    return tf.data.Dataset.from_tensor_slices((columns, clicks)).repeat()
+    return steady(tf.data.Dataset.from_tensor_slices((columns, clicks)).repeat())
 
 
 def make_step(case: Case, batches: int) -> Step:

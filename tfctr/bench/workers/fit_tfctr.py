@@ -11,7 +11,7 @@ from keras_layers import Storage
 from tfctr.bench.workers import deep_fm
 from tfctr.bench.workers.loop import Cases, Step
 from tfctr.bench.workers.options import Case, Options
-from tfctr.bench.workers.tensorflow_setup import all_ids, limit_threads
+from tfctr.bench.workers.tensorflow_setup import all_ids, limit_threads, steady
 from tfctr.bench.workers.tfctr_layer import LEARNING_RATES, ROWS_AT_ONCE
 from tfctr.bench.workload import Workload
 from tfctr.feature import Feature
@@ -53,6 +53,7 @@ def make_step(case: Case, batches: int) -> Step:
     }
     clicks = case.workload.labels()[:, :, None]
     dataset = tf.data.Dataset.from_tensor_slices((inputs, clicks)).repeat()
+    dataset = steady(dataset)
     return lambda i: model.fit(dataset, steps_per_epoch=batches, verbose=0)
 
 

@@ -13,7 +13,7 @@ from tensorflow_recommenders_addons import dynamic_embedding as de
 from tfctr.bench.workers import deep_fm
 from tfctr.bench.workers.loop import Cases, Step
 from tfctr.bench.workers.options import Case, Options
-from tfctr.bench.workers.tensorflow_setup import limit_threads
+from tfctr.bench.workers.tensorflow_setup import limit_threads, steady
 from tfctr.bench.workers.tfra import OPTIMIZERS, make_layer, versions
 from tfctr.bench.workload import Workload
 
@@ -58,6 +58,7 @@ def make_step(case: Case, batches: int) -> Step:
     inputs = (workload.batches(), workload.dense_features(deep_fm.NUM_DENSE))
     clicks = workload.labels()[:, :, None]
     dataset = tf.data.Dataset.from_tensor_slices((inputs, clicks)).repeat()
+    dataset = steady(dataset)
     return lambda i: model.fit(dataset, steps_per_epoch=batches, verbose=0)
 
 

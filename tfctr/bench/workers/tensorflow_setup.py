@@ -18,6 +18,16 @@ def id_tensors(workload: Workload, dtype: tf.DType = tf.int64) -> list[tf.Tensor
     return [tf.constant(batch, dtype) for batch in workload.batches()]
 
 
+def steady(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same data set, without the thread that tunes it.
+
+    The end of a `fit` waits for that thread, which sleeps ever longer, up to seconds.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 def all_ids(workload: Workload, rows_at_once: int) -> list[tf.Tensor]:
     """Batches of shape `(rows, num_fields)` that hold every id of every field once."""
     column = np.arange(workload.rows_per_field)

@@ -1,4 +1,4 @@
-"""tfctr's sparse step with gradients clipped as CowClip does: about half of them."""
+"""tfctr's sparse step with gradients clipped as CowClip does: most of them."""
 
 from tfctr.bench.workers import tfctr_layer
 from tfctr.bench.workers.loop import Cases
