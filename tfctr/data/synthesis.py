@@ -97,15 +97,15 @@ class SyntheticStream:
                 f"`shape` must be one of {', '.join(map(repr, SHAPES))}. "
                 f"Received: shape={shape!r}."
             )
-        for name, value, low in (
-            ("num_examples", num_examples, 1),
-            ("max_ids", max_ids, 2),
-            ("drift", drift, 0),
-            ("seed", seed, 0),
+        for name, value, low, high in (
+            ("num_examples", num_examples, 1, 2**53),
+            ("max_ids", max_ids, 2, 2**53),
+            ("drift", drift, 0, 10**6),
+            ("seed", seed, 0, 2**64 - 1),
         ):
-            if value < low:
+            if not low <= value <= high:
                 raise ValueError(
-                    f"`{name}` must be {low} or more. Received: {name}={value}."
+                    f"`{name}` must be from {low} to {high}. Received: {name}={value}."
                 )
         self.num_examples = num_examples
         self.shape = shape

@@ -7,6 +7,10 @@ import numpy.typing as npt
 
 from tfctr.metrics.examples import check_examples
 
+_KINDS = {"b": "integers", "i": "integers", "u": "unsigned integers"}
+_KINDS |= {"U": "strings", "S": "bytes"}
+_TYPES = {int: "integers", str: "strings", bytes: "bytes", np.uint64: _KINDS["u"]}
+
 
 def group_auc(
     labels: npt.ArrayLike, scores: npt.ArrayLike, groups: npt.ArrayLike
@@ -22,8 +26,9 @@ def group_auc(
             query of each example.
 
     Raises:
-        ValueError: If a shape is wrong, a label is neither 0 nor 1, a score is NaN, or
-            no group has labels of both kinds.
+        ValueError: If a shape is wrong, a label is neither 0 nor 1, a score is NaN,
+            groups are named by values of several types, or no group has labels of both
+            kinds.
 
     References:
         - Zhu et al., 2017, "Optimized Cost per Click in Taobao Display Advertising",
@@ -56,6 +61,7 @@ class GroupAUC:
 
     def __init__(self) -> None:
         self._parts: list[tuple[npt.NDArray[Any], ...]] = []
+        self._kind = ""  # Of the groups.
 
     def update(
         self, labels: npt.ArrayLike, scores: npt.ArrayLike, groups: npt.ArrayLike
@@ -69,11 +75,21 @@ class GroupAUC:
                 "`groups` must name a group for each of `labels`. Received: "
                 f"groups.shape={group_array.shape}, labels.shape={is_positive.shape}."
             )
+        kind = _kind(group_array)
+        if len(group_array) == 0:
+            return
+        if kind != (self._kind or kind):
+            raise ValueError(
+                f"`groups` must be {self._kind} in all parts, as in the first. "
+                f"Received: {kind}."
+            )
+        self._kind = kind
         self._parts.append((is_positive, score_array, group_array))
 
     def merge(self, other: "GroupAUC") -> None:
         """Adds the examples of `other`."""
-        self._parts.extend(other._parts)
+        for part in other._parts:
+            self.update(*part)
 
     def result(self) -> float:
         """Returns the metric of all examples so far; see `group_auc`."""
@@ -109,3 +125,16 @@ class GroupAUC:
         pairs = positives * negatives
         areas = wins[has_both] / pairs[has_both]
         return float(np.average(areas, weights=sizes[has_both]))
+
+
+def _kind(groups: npt.NDArray[Any]) -> str:
+    """Returns what groups are named by: NumPy would mix kinds up without a word."""
+    kinds = {_KINDS.get(groups.dtype.kind, str(groups.dtype))}
+    if groups.dtype.kind == "O":
+        kinds = {_TYPES.get(type(name), str(type(name))) for name in groups.tolist()}
+    received = " and ".join(sorted(kinds))
+    if received not in _TYPES.values() and len(groups) > 0:
+        raise ValueError(
+            f"`groups` must be integers, or strings, all of them. Received: {received}."
+        )
+    return received

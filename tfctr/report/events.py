@@ -74,6 +74,9 @@ class EventReader:
     def read(self) -> list[Event]:
         """Returns the events since the last call."""
         with self.path.open("rb") as file:
+            # Another run may have begun in a new file.
+            if file.seek(0, os.SEEK_END) < self._offset:
+                self._offset = 0
             file.seek(self._offset)
             text = file.read()
         end = text.rfind(b"\n") + 1

@@ -62,11 +62,17 @@ def follow(directory: str | os.PathLike[str], interval: float) -> None:
         interval: Float. Seconds between two looks at the events.
 
     Raises:
-        ValueError: If it has no events.
+        ValueError: If it has no events, or standard output is no terminal.
     """
+    from rich.console import Console
     from rich.live import Live
 
     reader, history, name = EventReader(directory), History(), str(directory)
+    if not Console().is_terminal:
+        raise ValueError(
+            "`tfctr top` draws on a terminal, again and again. Received: standard "
+            "output that is none. Print one frame: tfctr top --once."
+        )
     history.add(reader.read())
     try:
         with Live(frame(history, name, time.time()), auto_refresh=False) as live:

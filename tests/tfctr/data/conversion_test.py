@@ -309,9 +309,13 @@ def test_the_teacher_ranks_well(shape, drift):
     ("arguments", "message"),
     [
         ({"shape": "x"}, "one of 'criteo', 'avazu'. Received: shape='x'."),
-        ({"num_examples": 0}, "must be 1 or more. Received: num_examples=0."),
-        ({"max_ids": 1}, "must be 2 or more. Received: max_ids=1."),
-        ({"drift": -0.5}, "must be 0 or more. Received: drift=-0.5."),
+        ({"num_examples": 0}, f"must be from 1 to {2**53}. Received: num_examples=0."),
+        ({"max_ids": 1}, f"must be from 2 to {2**53}. Received: max_ids=1."),
+        ({"max_ids": 10**23}, f"to {2**53}. Received: max_ids={10**23}."),
+        ({"num_examples": 10**23}, f"to {2**53}. Received: num_examples={10**23}."),
+        ({"drift": float("nan")}, "to 1000000. Received: drift=nan."),
+        ({"drift": float("inf")}, "to 1000000. Received: drift=inf."),
+        ({"drift": -0.5}, "must be from 0 to 1000000. Received: drift=-0.5."),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message):

@@ -66,3 +66,27 @@ def test_no_group_with_both_is_refused():
 def test_a_group_is_named_for_each_example():
     with pytest.raises(ValueError, match=r"Received: groups.shape=\(1,\), labels"):
         group_auc([1, 0], [0.5, 0.5], [1])
+
+
+@pytest.mark.parametrize(
+    ("groups", "received"),
+    [
+        ([None, 1], "<class 'NoneType'> and integers"),
+        ([1.0, 2.0], "float64"),
+        (np.array([1, "1"], object), "integers and strings"),
+    ],
+)
+def test_groups_are_named_by_integers_or_strings(groups, received):
+    message = f"must be integers, or strings, all of them. Received: {received}."
+    with pytest.raises(ValueError, match=message):
+        group_auc([1, 0], [0.9, 0.1], groups)
+
+
+def test_parts_name_their_groups_alike():
+    metric, other = GroupAUC(), GroupAUC()
+    metric.update([1, 0], [0.9, 0.1], np.array([2**63, 2**63 + 1], np.uint64))
+    other.update([1, 0], [0.9, 0.1], [1, 2])
+    message = "must be unsigned integers in all parts.*Received: integers."
+    with pytest.raises(ValueError, match=message):
+        metric.merge(other)
+    assert group_auc([1, 0], [2, 1], np.array(["a", "a"], object)) == 1.0

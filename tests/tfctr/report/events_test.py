@@ -56,6 +56,16 @@ def test_a_new_process_leaves_a_line_that_a_killed_one_began(tmp_path):
     assert EventReader(tmp_path).read() == [BEGIN, EPOCH, EPOCH, EPOCH]
 
 
+def test_a_file_that_begins_anew_is_read_from_its_beginning(tmp_path):
+    file, reader = EventFile(tmp_path), EventReader(tmp_path)
+    for event in (BEGIN, EPOCH):
+        file.append(event)
+    assert reader.read() == [BEGIN, EPOCH]
+    file.path.unlink()
+    file.append(BEGIN)
+    assert reader.read() == [BEGIN]
+
+
 @pytest.mark.parametrize(
     "foreign",
     [

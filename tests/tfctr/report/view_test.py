@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 import time
@@ -76,9 +77,15 @@ def test_following_shows_what_comes_until_it_is_interrupted(run, capsys, monkeyp
         EventFile(directory).append(line)
 
     monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # As on a terminal.
     assert cli.main(["top", "--interval", "0.25", str(directory)]) == 0
     assert waits == [0.25, 0.25]
-    assert "step 123,456" in capsys.readouterr().out
+    assert "step 123,456" in re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+
+
+def test_without_a_terminal_one_frame_is_all(run, capsys):
+    assert cli.main(["top", str(run[0])]) == 2
+    assert "Received: standard output that is none." in capsys.readouterr().err
 
 
 def test_a_directory_without_events_is_refused(tmp_path, capsys):
