@@ -51,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         return int(options.run(options))
+    except KeyboardInterrupt:
+        print("\ntfctr: interrupted.", file=sys.stderr)
+        return 130  # As shells have it.
     except Exception as error:
         if not _is_mistake(error):
             raise

@@ -49,6 +49,15 @@ def test_the_command_of_the_environment_is_that_of_a_wheel():
     assert getattr(importlib.import_module(module), name) is cli.main
 
 
+def test_who_interrupts_a_command_sees_no_traceback(monkeypatch, capsys):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "train", interrupted)
+    assert cli.main(["train", SYNTHETIC]) == 130
+    assert capsys.readouterr().err == "\ntfctr: interrupted.\n"
+
+
 def test_train_reports_and_writes_the_result(tmp_path, capsys):
     file = tmp_path / "result.json"
     overrides = sets(*TINY, f"run.directory={tmp_path}/run")

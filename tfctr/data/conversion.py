@@ -52,7 +52,8 @@ def convert(
     Columns keep their names; those of Criteo are `label`, `I1` to `I13` and `C1` to
     `C26`, categories as integers. Avazu's `id`, a number of 20 digits for each line, is
     left out. Empty fields become nulls in Parquet, and are left out of a
-    `tf.train.Example`. After an error, nothing that was written is left.
+    `tf.train.Example`. Integers of Criteo pass through float32: beyond 2²⁴, some 17
+    million, they are rounded. After an error, nothing that was written is left.
 
     Args:
         source: String or path. A file, or a directory of files.
