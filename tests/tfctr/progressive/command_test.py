@@ -54,7 +54,9 @@ def test_without_matplotlib_there_is_no_plot(tmp_path, monkeypatch, capsys):
     toml.write_text("")
     command = ["train", str(toml), "--mode", "progressive"]
     assert cli.main([*command, "--output", str(tmp_path / "windows.csv")]) == 0
-    expected = "no plot: No module named 'matplotlib'. Install matplotlib: pip install"
+    expected = (
+        "no plot: No module named 'matplotlib'. Install it: pip install matplotlib"
+    )
     assert expected in capsys.readouterr().out
     assert (tmp_path / "windows.csv").read_text().startswith("start,auc\n1970")
 
