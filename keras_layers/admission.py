@@ -9,7 +9,7 @@ gradients are dropped.
 import dataclasses
 from typing import Any
 
-from keras_layers.number_checks import is_integer, is_number
+from keras_layers.number_checks import is_integer, is_number, to_python_numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +37,7 @@ class CountAdmission:
 
     def __post_init__(self) -> None:
         _check_integer("min_count", self.min_count, 2**31 - 1)
+        to_python_numbers(self)
 
     def store_options(self) -> dict[str, Any]:
         """Returns what a `tfctr_ops.StoreConfig` is told of it."""
@@ -83,6 +84,7 @@ class BloomAdmission:
                 "`false_positive_rate` must lie in (0, 1). "
                 f"Received: false_positive_rate={self.false_positive_rate!r}."
             )
+        to_python_numbers(self)
 
     def store_options(self) -> dict[str, Any]:
         """Returns what a `tfctr_ops.StoreConfig` is told of it."""
@@ -123,6 +125,7 @@ class ProbabilityAdmission:
                 "`probability` must lie in (0, 1]. "
                 f"Received: probability={self.probability!r}."
             )
+        to_python_numbers(self)
 
     def store_options(self) -> dict[str, Any]:
         """Returns what a `tfctr_ops.StoreConfig` is told of it."""

@@ -8,6 +8,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_layers.number_checks import is_integer
+
 Shape = tuple[int | None, ...]
 
 VARIANTS = ("vector", "matrix", "mixture")
@@ -238,7 +240,7 @@ def _check_arguments(
 
 
 def _check_positive(name: str, value: Any, remedy: str) -> None:
-    if not isinstance(value, int) or value < 1:
+    if not is_integer(value) or value < 1:
         raise ValueError(
             f"`{name}` must be a positive integer. Received: {name}={value!r}. {remedy}"
         )

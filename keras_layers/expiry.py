@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
-from keras_layers.number_checks import is_integer, is_number
+from keras_layers.number_checks import is_integer, is_number, to_python_numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +65,7 @@ class Expiry:
                 "An Expiry must say which rows leave: give `unused_steps`, `min_norm` "
                 "or `max_rows`. Received: None for all of them."
             )
+        to_python_numbers(self)
 
     def store_options(self) -> dict[str, Any]:
         """Returns what a `tfctr_ops.StoreConfig` is told of it."""

@@ -5,11 +5,10 @@ import math
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_layers.admission import Admission
 from keras_layers.expiry import Expiry
-from keras_layers.number_checks import is_integer
+from keras_layers.number_checks import is_integer, to_python_numbers
 from keras_layers.sparse_conversion import to_row_initializer, to_sparse_optimizer
 from tfctr_ops import RowInitializer, SparseOptimizer
 
@@ -76,6 +75,10 @@ class TableConfig:
             raise ValueError(
                 f"`dim` must be a positive integer. Received: dim={self.dim!r}."
             )
+        if self.seed is not None and not is_integer(self.seed):
+            raise ValueError(
+                f"`seed` must be an integer, or None. Received: seed={self.seed!r}."
+            )
         if self.bad_gradients not in ("raise", "skip"):
             raise ValueError(
                 "`bad_gradients` must be one of 'raise', 'skip'. "
@@ -104,6 +107,7 @@ class TableConfig:
             object.__setattr__(self, "optimizer", named)
         to_sparse_optimizer(self.optimizer)
         to_row_initializer(self.initializer)
+        to_python_numbers(self)
 
     def sparse_optimizer(self) -> SparseOptimizer:
         """Returns what an update does to a row of this table."""
@@ -178,7 +182,7 @@ class FeatureConfig:
 def _checked_padding(padding_id: Any) -> int | str | None:
     if padding_id is None or isinstance(padding_id, str):
         return padding_id
-    if not is_integer(padding_id) and not isinstance(padding_id, np.integer):
+    if not is_integer(padding_id):
         raise TypeError(
             "`padding_id` must be an integer, a string, or None if every id counts. "
             f"Received: padding_id={padding_id!r}."

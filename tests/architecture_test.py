@@ -54,6 +54,7 @@ PARTS = {
     "progressive": (
         "builders",
         "callbacks",
+        "checkpoint",
         "config",
         "data",
         "distributed",

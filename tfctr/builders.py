@@ -131,12 +131,18 @@ def open_timed_log(config: TrainConfig) -> TimedLog:
 
 
 def _refuse_test_files(config: TrainConfig, reason: str) -> None:
-    data = config.data
-    if data.test_path or data.test_split != "last":
+    names = ("test_path", "test_share", "test_split")
+    changed = {
+        f"data.{name}": getattr(config.data, name)
+        for name in names
+        if getattr(config.data, name) != getattr(type(config.data), name)
+    }
+    if changed:
+        received = ", ".join(f"{name}={value!r}" for name, value in changed.items())
         raise ValueError(
-            "'data.test_path' and 'data.test_split' choose the test split of files in "
-            f"run.mode='epochs': {reason}. Received: data.test_path="
-            f"{data.test_path!r}, data.test_split={data.test_split!r}. Leave them out."
+            "'data.test_path', 'data.test_share' and 'data.test_split' choose the test "
+            f"split of files in run.mode='epochs': {reason}. Received: {received}. "
+            "Leave them out."
         )
 
 
@@ -199,8 +205,15 @@ def build_model(config: TrainConfig, log: ClickLog | TimedLog) -> keras.Model:
     options = {name: getattr(model, name) for name in names}
     if options.get("rank") == 0:
         options["rank"] = None
+    # A name of its own, since Keras makes "dc_nv2" of the class, and numbers the next.
     return network(
-        log.features, vectors, model.dim, model.hidden_units, model.dropout, **options
+        log.features,
+        vectors,
+        model.dim,
+        model.hidden_units,
+        model.dropout,
+        **options,
+        name=model.name,
     )
 
 

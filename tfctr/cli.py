@@ -91,4 +91,5 @@ def _reason(error: Exception) -> str:
     text = str(getattr(error, "message", error))
     text = text.removeprefix("Graph execution error:").partition("\n\t [[")[0]
     text = text.partition("\nTraceback (most recent call last):")[0]
-    return re.sub(r"^\s*\{\{.*?\}\}\s*(\w+Error: )?", "", text).strip()
+    text = re.sub(r"^\s*\{\{.*?\}\}\s*(\w+Error: )?", "", text).strip()
+    return " ".join([text, *getattr(error, "__notes__", ())])

@@ -66,7 +66,7 @@ def train(config: TrainConfig) -> tuple[keras.Model, dict[str, Any]]:
     reports = [TrainingReport(config.run.directory)] if config.run.report else []
     keras.utils.set_random_seed(config.run.seed)
     log = open_log(config)
-    _check_test_split(log)
+    _check_test_split(log, config)
     model = build_model(config, log)
     model.compile(
         build_optimizer(config, log),
@@ -166,8 +166,15 @@ def make_directory(config: TrainConfig) -> None:
         ) from error
 
 
-def _check_test_split(log: ClickLog) -> None:
+def _check_test_split(log: ClickLog, config: TrainConfig) -> None:
     """Finds out before the training, not after it, whether there will be an AUC."""
+    if log.num_examples("test") == 0:
+        raise ValueError(
+            "A training must have a test split, by which the model is judged. "
+            f"Received: none of {log.num_examples('train')} examples, with "
+            f"data.test_share={config.data.test_share}. Set data.test_share to 0.1, "
+            "for example, or data.test_path, or use a larger log."
+        )
     clicks = examples = 0
     for _, labels in log.batches("test", _EVALUATION_BATCH):
         clicks += int(np.sum(labels))

@@ -2,6 +2,8 @@
 
 import re
 
+from keras_layers.number_checks import is_integer
+
 _UNITS = {
     "": 1,
     "B": 1,
@@ -31,7 +33,7 @@ def parse_bytes(name: str, size: int | str) -> int:
         unit = _UNITS.get(match[2].upper()) if match else None
         value = int(float(match[1]) * unit) if match and unit else 0
     else:
-        value = size if isinstance(size, int) and not isinstance(size, bool) else 0
+        value = int(size) if is_integer(size) else 0
     if value <= 0:
         raise ValueError(
             f"`{name}` must be a positive number of bytes, such as 4000000000, '4GB' "

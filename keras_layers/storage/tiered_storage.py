@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_layers.number_checks import is_integer
 from keras_layers.storage.byte_size import parse_bytes
 from keras_layers.storage.storage import (
     Counts,
@@ -100,13 +101,14 @@ class TieredStorage(Storage):
                 f"`eviction_policy` must be one of {known}. "
                 f"Received: eviction_policy={eviction_policy!r}."
             )
-        if num_threads < 0:
+        if not is_integer(num_threads) or num_threads < 0:
             raise ValueError(
-                "`num_threads` must not be negative. "
-                f"Received: num_threads={num_threads}."
+                "`num_threads` must be an integer of 0 or more. "
+                f"Received: num_threads={num_threads!r}."
             )
-        is_node = type(numa_node) is int and 0 <= numa_node < _MAX_NUMA_NODES
-        if numa_node is not None and not is_node:
+        if numa_node is not None and not (
+            is_integer(numa_node) and 0 <= numa_node < _MAX_NUMA_NODES
+        ):
             raise ValueError(
                 "`numa_node` must be the number of a NUMA node, or None. "
                 f"Received: numa_node={numa_node!r}."
@@ -136,8 +138,8 @@ class TieredStorage(Storage):
         )
         self._eviction_policy = eviction_policy
         self._direct_reads = direct_reads
-        self._num_threads = num_threads
-        self._numa_node = numa_node
+        self._num_threads = int(num_threads)
+        self._numa_node = None if numa_node is None else int(numa_node)
 
     @functools.cached_property
     def _budget(self) -> MemoryBudget:

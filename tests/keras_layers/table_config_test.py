@@ -53,6 +53,8 @@ def test_default_row_becomes_a_tuple_of_floats(row):
         ({"dim": 2.0}, "Received: dim=2.0."),
         ({"dim": True}, "Received: dim=True."),
         ({"dim": "2"}, "Received: dim='2'."),
+        ({"seed": True}, "`seed` must be an integer, or None. Received: seed=True."),
+        ({"seed": 0.5}, "Received: seed=0.5."),
         (
             {"bad_gradients": "ignore"},
             "`bad_gradients` must be one of 'raise', 'skip'. Received: "

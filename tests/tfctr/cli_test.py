@@ -170,6 +170,18 @@ def test_what_cannot_be_done_ends_without_a_traceback(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_noted_on_an_error_is_told_too(monkeypatch, capsys):
+    error = OSError("The disk is full.")
+    error.add_note("The newest whole checkpoint is 'a'.")
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("tfctr.checkpoint.inspection.inspect", fail)
+    assert cli.main(["inspect", "a"]) == 2
+    assert "The disk is full. The newest whole checkpoint" in capsys.readouterr().err
+
+
 def test_errors_of_ours_keep_their_traceback(monkeypatch):
     def fail(config):
         raise RuntimeError("not the user's")

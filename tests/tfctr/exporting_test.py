@@ -73,6 +73,13 @@ def test_it_predicts_as_the_trained_model(run, tmp_path, source, with_config):
     np.testing.assert_allclose(served(path, inputs), expected, atol=1e-6)
 
 
+def test_a_model_has_the_name_that_its_config_gives(run):
+    _, directory, _ = run
+    config = TrainConfig.load(directory / "config.toml", ["model.name=dcn_v2"])
+    for _ in range(2):
+        assert build_model(config, open_log(config)).name == "dcn_v2"
+
+
 def test_the_command_exports(run, tmp_path, capsys):
     _, directory, _ = run
     path = tmp_path / "ads" / "1"

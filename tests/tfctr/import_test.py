@@ -1,5 +1,6 @@
 """`import tfctr`: everything in reach, nothing started."""
 
+import importlib
 import subprocess
 import sys
 
@@ -50,6 +51,12 @@ except SystemExit as end:
 
 def test_export_optimizers_and_callbacks_are_reached_without_another_import():
     assert run(REACH).split() == ["vectors", "0.001", "TrainingGuard"]
+
+
+@pytest.mark.parametrize("name", ["tfctr.data", "keras_layers.storage.tfra"])
+def test_what_is_imported_when_it_is_used_is_listed(name):
+    module = importlib.import_module(name)
+    assert set(module.__all__) <= set(dir(module))
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -6,8 +6,13 @@ import math
 import os
 import sys
 
+import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
+from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig
+from tfctr import training
 from tfctr.config import TrainConfig
 from tfctr.study import COLUMNS, Cell, large_batch, scale_config, table, training_run
 
@@ -166,6 +171,18 @@ def test_a_config_of_an_earlier_version_has_the_defaults(tmp_path, trained):
             "deep_fm,64,none,0.7,0.5,2,x",
             "Mend the line, or remove it, and",
         ),
+        (
+            "study.csv",
+            "deep_fm,64,cube,0.7,0.5,2,0",
+            r"study.csv', line 2 must tell of a run .* Received: deep_fm,64,cube.*"
+            r"The rule of a run must be one of none, sqrt, linear, cowclip\..* Mend",
+        ),
+        (
+            "study.csv",
+            "deep_fm,96,none,0.7,0.5,2,0",
+            "study.csv', line 2 must tell .* must be a multiple of run.batch_size=64",
+        ),
+        ("study.csv", "fm,64,none,0.7,0.5,2,0", "line 2 must .* model.name='fm'. Mend"),
         ("study.json", "{", r"study.json' must hold the config .* Name another --outp"),
         ("study.json", None, "Received: .*No such file .* or remove both files"),
     ],
@@ -193,9 +210,9 @@ def test_what_is_written_has_names_of_its_own(tmp_path, trained, name):
 @pytest.mark.parametrize(
     ("overrides", "cell", "message"),
     [
-        ([], Cell("deep_fm", 64, "cube"), "--rules must be of none, sqrt, linear, cow"),
-        ([], Cell("deep_fm", 96, "none"), "must be multiples of run.batch_size=64"),
-        ([], Cell("deep_fm", 0, "none"), "must be multiples of run.batch_size=64"),
+        ([], Cell("deep_fm", 64, "cube"), "must be one of none, sqrt, linear, cowclip"),
+        ([], Cell("deep_fm", 96, "none"), "must be a multiple of run.batch_size=64"),
+        ([], Cell("deep_fm", 0, "none"), "must be a multiple of run.batch_size=64"),
         (
             ["tables.clip_ratio=0"],
             Cell("deep_fm", 64, "none"),
@@ -228,6 +245,24 @@ def test_a_process_that_is_killed_is_told(monkeypatch):
     monkeypatch.setattr(training_run, "_train", os._exit)
     with pytest.raises(ChildProcessError, match="Received: it was killed, most often"):
         training_run.train_apart(9)
+
+
+def test_a_bad_gradient_of_a_table_is_a_training_that_diverged(monkeypatch):
+    table = TableConfig("ads", dim=2, optimizer=keras.optimizers.SGD())
+    layer = DynamicEmbedding(FeatureConfig(table))
+
+    def train(config):
+        with tf.GradientTape() as tape:
+            rows = layer(np.array([[1]]), training=True)
+            loss = tf.reduce_sum(rows * math.nan)
+        return tape.gradient(loss, layer.trainable_variables)
+
+    monkeypatch.setattr(training, "train", train)
+    assert math.isnan(training_run._train(CONFIG)["auc"])
+    # Other errors of ops are none of diverging.
+    monkeypatch.setattr(training, "train", lambda config: tf.reshape([1, 2], [3]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
+        training_run._train(CONFIG)
 
 
 def test_a_training_that_diverged_has_no_share():

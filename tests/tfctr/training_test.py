@@ -435,6 +435,19 @@ def test_what_does_not_exist_is_refused(override, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_log_without_a_test_split_is_refused(tmp_path):
+    path = tmp_path / "clicks.txt"
+    fields = ["3"] * 13 + ["0a"] * 26
+    path.write_text("".join("\t".join([label, *fields]) + "\n" for label in "01"))
+    overrides = ("data.kind=criteo", f"data.path={path}", "data.test_share=0")
+    message = (
+        "must have a test split, by which the model is judged. Received: none of 2 "
+        "examples, with data.test_share=0.0. Set data.test_share to 0.1, for example, "
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        train(TINY, tmp_path, *overrides)
+
+
 def test_a_missing_data_directory_is_named(tmp_path):
     overrides = ("data.kind=movielens", f"data.path={tmp_path}/none")
     message = f"Received: path='{tmp_path}/none', which does not exist."

@@ -1,28 +1,18 @@
 """`Checkpoint`: saves a training as one unit, and resumes it."""
 
-import contextlib
 import os
-import pathlib
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from keras_layers.dynamic_embedding import DynamicEmbedding, layers_of
+from keras_layers.number_checks import is_integer
+from tfctr.callbacks.checkpoint_writer import CheckpointWriter
 from tfctr.callbacks.training_guard import TrainingGuard
-from tfctr.checkpoint import (
-    CheckpointDirectory,
-    get_random_state,
-    read_dense,
-    set_random_state,
-    write_dense,
-)
-from tfctr.checkpoint.dense_state import collect
+from tfctr.checkpoint import CheckpointDirectory
 from tfctr.distributed import engine
 from tfctr.distributed.dataset import count_elements
-from tfctr.optimizers import KStepAdam
 
 
 class Checkpoint(TrainingGuard):
@@ -76,9 +66,9 @@ class Checkpoint(TrainingGuard):
     ) -> None:
         super().__init__()
         for name, count in (("every", every), ("keep", keep)):
-            if count is not None and count < 1:
+            if count is not None and not (is_integer(count) and count >= 1):
                 raise ValueError(
-                    f"`{name}` must be a positive integer. Received: {name}={count}."
+                    f"`{name}` must be a positive integer. Received: {name}={count!r}."
                 )
         if mode not in (None, "min", "max"):
             raise ValueError(
@@ -86,7 +76,7 @@ class Checkpoint(TrainingGuard):
             )
         self.directory = CheckpointDirectory(directory)
         self.every = every
-        self.keep = keep
+        self._writer = CheckpointWriter(self.directory, keep)
         self.restore_best = restore_best
         down = any(word in (restore_best or "") for word in ("loss", "error"))
         self._sign = -1.0 if mode == "min" or (mode is None and down) else 1.0
@@ -101,8 +91,6 @@ class Checkpoint(TrainingGuard):
             None  # Batches of an epoch, in the first of a resume.
         )
         self._is_first_epoch: tf.Variable | None = None
-        self._writer: threading.Thread | None = None
-        self._error: Exception | None = None
 
     @property
     def step(self) -> int:
@@ -127,8 +115,8 @@ class Checkpoint(TrainingGuard):
             What to pass to `fit`, as it is: the data set, and the `initial_epoch`.
 
         Raises:
-            ValueError: If the model is not built or not as it was, a file is damaged,
-                or the data has no end.
+            ValueError: If the model is not built or not as it was, the checkpoint is
+                of a progressive run, a file is damaged, or the data has no end.
             tf.errors.DataLossError: If a table's file is damaged.
             tf.errors.UnavailableError: If it is missing.
         """
@@ -137,11 +125,18 @@ class Checkpoint(TrainingGuard):
                 "A model has tables to restore once it is built. Received: model "
                 f"'{model.name}', not built. Call it on one batch before `resume`."
             )
-        self._finish_writing()
-        # Rank 0 knows which is the newest; another may see it later.
-        [steps, *_] = engine.gather_objects(self.directory.steps(), "checkpoint.steps")
-        if steps:
-            state = self._restore(model, steps[-1])
+        self._writer.finish()
+        step = self._writer.newest()
+        if step is not None:
+            # Before the model is changed.
+            if "best" not in self.directory.read_state(step):
+                raise ValueError(
+                    "`Checkpoint` resumes what a `Checkpoint` has saved. Received: "
+                    f"'{self.directory.of_step(step)}', of a progressive run. Go on "
+                    "with it by `tfctr train`, or take its weights: "
+                    "tfctr.checkpoint.restore_weights."
+                )
+            state = self._writer.restore(model, step)
             self._step = self._saved_step = state["step"]
             self._epoch, self._batch = state["epoch"], state["batch"]
             self._best = tuple(state["best"]) if state["best"] else None
@@ -202,7 +197,7 @@ class Checkpoint(TrainingGuard):
             done = min(done, length)
         self._step += done - self._batch
         self._batch = done
-        self._raise_error()
+        self._writer.raise_error()
         if self.every and self._step // self.every > before // self.every:
             self._is_due = True
         # At the end of the epoch, what is to be saved is the begin of the next.
@@ -227,10 +222,10 @@ class Checkpoint(TrainingGuard):
 
     def on_train_end(self, logs: Any = None) -> None:
         self._save()
-        self._finish_writing()
+        self._writer.finish()
         engine.barrier("checkpoint.end")  # Rank 0 has made the last one by now.
         if self._best is not None:
-            self._restore(self.model, self._best[1])
+            self._writer.restore(self.model, self._best[1])
         self.directory.unlock()
 
     def _note_best(self, logs: dict[str, Any]) -> bool:
@@ -254,129 +249,17 @@ class Checkpoint(TrainingGuard):
     def _save(self) -> None:
         """Takes the moment now, and writes it down in the background."""
         self._is_due = False
-        self._finish_writing()
+        self._writer.finish()
         if self._step == self._saved_step:
             return
-        if isinstance(self.model.optimizer, KStepAdam):
-            # What is saved is the model of all ranks, not of one.
-            self.model.optimizer.merge()
-        step = self._step
-        layers = layers_of(self.model)
-        draft = self._make_draft(step)
-        for index, layer in enumerate(layers):
-            layer.begin_snapshot(draft / f"layer-{index}", self.directory.path)
         state = {
-            "step": step,
+            "step": self._step,
             "epoch": self._epoch,
             "batch": self._batch,
             "best": self._best,
-            "layers": [layer.name for layer in layers],
-            "random": engine.gather_objects(get_random_state(), "checkpoint.random"),
         }
-        self._writer = threading.Thread(
-            target=self._write, args=(draft, layers, collect(self.model), state)
-        )
-        self._writer.start()
-        self._saved_step = step
-
-    def _make_draft(self, step: int) -> pathlib.Path:
-        """Makes the directory of a checkpoint to be, on rank 0, for all ranks."""
-        path = self.directory.draft(step) if engine.is_main() else None
-        [name, *_] = engine.gather_objects(str(path), "checkpoint.draft")
-        draft = pathlib.Path(name)
-        if not draft.is_dir():
-            raise ValueError(
-                f"All ranks must see the checkpoint directory '{self.directory.path}'. "
-                f"Received: rank {engine.rank()}, which does not see '{draft}', made "
-                "by rank 0. Name a directory on a file system that all hosts share."
-            )
-        return draft
-
-    def _write(
-        self,
-        draft: pathlib.Path,
-        layers: list[DynamicEmbedding],
-        dense: dict[str, Any],
-        state: dict[str, Any],
-    ) -> None:
-        """Writes the part of this rank; rank 0 then makes the parts a checkpoint."""
-        written: dict[str, Any] = {}
-        try:
-            written["tables"] = [layer.finish_snapshot() for layer in layers]
-            # Ranks have equal weights, unless their optimizer merges them now and then.
-            if engine.is_main() or isinstance(self.model.optimizer, KStepAdam):
-                write_dense(draft / dense_name(engine.rank()), dense)
-        # Whatever it is, the training's own thread must tell it.
-        except Exception as error:
-            self._error = error
-            written["error"] = f"{type(error).__name__}: {error}"
-        try:
-            parts = engine.gather_objects(written, "checkpoint.written")
-            failed = [rank for rank, part in enumerate(parts) if "error" in part]
-            if failed and self._error is None:
-                self._error = OSError(
-                    f"Rank {failed[0]} could not write its part of a checkpoint, and "
-                    f"there is none of step {state['step']}. It said: "
-                    f"{parts[failed[0]]['error']}"
-                )
-            if not failed and engine.is_main():
-                tables = [part["tables"] for part in parts]
-                self.directory.commit(state["step"], {**state, "tables": tables})
-                self._prune(state["best"])
-        except Exception as error:
-            self._error = self._error or error
-
-    def _prune(self, best_of_state: tuple[float, int] | None) -> None:
-        # Not of now: the checkpoint of a newer best one may never be finished.
-        best = best_of_state[1] if best_of_state else None
-        for step in self.directory.steps()[: -self.keep]:
-            if step != best:
-                self.directory.remove(step)
-
-    def _finish_writing(self) -> None:
-        if self._writer is not None:
-            self._writer.join()
-            self._writer = None
-        self._raise_error()
-
-    def _raise_error(self) -> None:
-        if self._error is not None:
-            error, self._error = self._error, None
-            with contextlib.suppress(IndexError):
-                error.add_note(
-                    "The newest whole checkpoint is "
-                    f"'{self.directory.of_step(self.directory.steps()[-1])}'."
-                )
-            raise error
-
-    def _restore(self, model: keras.Model, step: int) -> dict[str, Any]:
-        state = self.directory.read_state(step)
-        path, layers = self.directory.of_step(step), layers_of(model)
-        if len(layers) != len(state["layers"]):
-            raise ValueError(
-                f"'{path}' was saved from a model with the layers {state['layers']}. "
-                f"Received: model '{model.name}' with "
-                f"{[layer.name for layer in layers]}."
-            )
-        for index, layer in enumerate(layers):
-            layer.restore_snapshot(path / f"layer-{index}")
-        # After the tables, whose step counters are variables of the model too.
-        read_dense(dense_paths(path, len(state["random"])), model)
-        set_random_state(state["random"][engine.rank() % len(state["random"])])
-        return state
-
-
-def dense_name(rank: int) -> str:
-    """Returns the name of the file with the weights of a rank."""
-    return "dense.npz" if rank == 0 else f"dense-{rank:05d}.npz"
-
-
-def dense_paths(checkpoint: pathlib.Path, num_ranks: int) -> list[pathlib.Path]:
-    """Returns the files to restore weights from: the own one, or else all there are."""
-    paths = [checkpoint / dense_name(rank) for rank in range(num_ranks)]
-    paths = [path for path in paths if path.exists()]
-    own = checkpoint / dense_name(engine.rank())
-    return [own] if num_ranks == engine.size() and own in paths else paths
+        self._writer.begin(self.model, state)
+        self._saved_step = self._step
 
 
 def _either(

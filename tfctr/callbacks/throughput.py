@@ -3,19 +3,23 @@
 import time
 from typing import Any
 
+from keras_layers.number_checks import is_integer
 from tfctr.callbacks.training_guard import TrainingGuard
 
 
 class Throughput(TrainingGuard):
     """Adds `examples_per_second` to the logs of every batch and epoch.
 
-    The time of validation, and of the first batches, which trace the model, does not
-    count. Every batch counts as a full one.
+    The time of validation does not count. Neither do the first batches, which trace the
+    model, as soon as there are others. Every batch counts as a full one.
 
     Args:
         batch_size: Integer. Examples in a batch.
-        warm_up_batches: Integer. How many of the first batches, over all epochs, do
-            not count.
+        warm_up_batches: Integer. How many of the first batches, over all epochs, count
+            only where there are no more.
+
+    Raises:
+        ValueError: If `batch_size` is not positive, or `warm_up_batches` negative.
 
     Example:
 
@@ -25,13 +29,18 @@ class Throughput(TrainingGuard):
 
     def __init__(self, batch_size: int, warm_up_batches: int = 5) -> None:
         super().__init__()
-        if batch_size < 1:
-            raise ValueError(
-                "`batch_size` must be a positive integer. "
-                f"Received: batch_size={batch_size}."
-            )
+        for name, value, least in (
+            ("batch_size", batch_size, 1),
+            ("warm_up_batches", warm_up_batches, 0),
+        ):
+            if not is_integer(value) or value < least:
+                raise ValueError(
+                    f"`{name}` must be an integer of {least} or more. "
+                    f"Received: {name}={value!r}."
+                )
         self.batch_size = batch_size
         self.warm_up_batches = warm_up_batches
+        self._is_warming_up = True
         self._epoch_batches = 0
         self._all_batches = 0
         self._counted_batches = 0
@@ -40,7 +49,7 @@ class Throughput(TrainingGuard):
 
     @property
     def examples_per_second(self) -> float:
-        """The mean over all batches that count; 0 before there is one."""
+        """The mean over all batches that count; 0 before there is a batch."""
         if self._seconds == 0.0:
             return 0.0
         return self._counted_batches * self.batch_size / self._seconds
@@ -58,7 +67,10 @@ class Throughput(TrainingGuard):
         # an epoch Keras names a batch that may lie beyond the end.
         end = min(batch + 1, (self.params or {}).get("steps") or batch + 1)
         ended = end - self._epoch_batches
-        if self._last is not None and self._all_batches >= self.warm_up_batches:
+        if self._last is not None:
+            if self._is_warming_up and self._all_batches >= self.warm_up_batches:
+                self._is_warming_up = False
+                self._counted_batches, self._seconds = 0, 0.0
             self._counted_batches += ended
             self._seconds += now - self._last
         self._epoch_batches = end

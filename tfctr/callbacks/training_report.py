@@ -5,7 +5,7 @@ import os
 import pathlib
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -13,9 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_layers.dynamic_embedding import layers_of
+from keras_layers.number_checks import is_integer
 from tfctr.callbacks.input_clock import InputClock
 from tfctr.callbacks.step_meter import StepMeter, mean_metrics
 from tfctr.distributed import engine
+from tfctr.report.earlier import set_aside
 from tfctr.report.events import Event, EventFile, EventReader
 from tfctr.report.history import History, merge
 from tfctr.report.page import write_page
@@ -36,17 +38,19 @@ class TrainingReport(keras.callbacks.Callback):
 
     It writes into `directory`:
 
-    - `events.jsonl`: a line for every interval of steps and for every epoch, readable
-      while the training runs; `python -m tfctr top DIRECTORY` shows it live. Counts are
-      of the interval, sizes of its end, both as `EmbeddingStore.stats` explains them;
-      those of a table that are 0 are left out.
-    - `tensorboard/`: the same as scalars.
+    - `events.jsonl`: a line for every interval of steps and for every epoch, or window
+      of time (see `begin_window`), readable while the training runs; `python -m tfctr
+      top DIRECTORY` shows it live. Counts are of the interval, sizes of its end, both
+      as `EmbeddingStore.stats` explains them; those of a table that are 0 are left out.
+    - `tensorboard/`: what is worth a plot of that, as scalars.
     - `report.html`: one page of numbers and plots, at the end of the training and,
       where that takes little of the time, of each epoch.
 
     A run that resumes goes on in the same files: what they tell of steps that it does
-    again no longer counts. Of several ranks, rank 0 writes: examples, sizes and counts
-    are sums over the ranks, times and metrics means.
+    again no longer counts. One that begins at step 0 is another: what an earlier one
+    left there moves into a folder `earlier-1`, or the next free number. Of several
+    ranks, rank 0 writes: examples, sizes and counts are sums over the ranks, times and
+    metrics means.
 
     The time of an interval is that of its steps, without validation, in four parts.
     `input`: waiting for the next batch, if the data set is that of `watch`. `lookup`
@@ -92,12 +96,12 @@ class TrainingReport(keras.callbacks.Callback):
         tensorboard: bool | None = None,
     ) -> None:
         super().__init__()
-        if every is not None and every < 1:
+        if every is not None and not (is_integer(every) and every >= 1):
             raise ValueError(
-                f"`every` must be a positive integer. Received: every={every}."
+                f"`every` must be a positive integer. Received: every={every!r}."
             )
         self.directory = pathlib.Path(directory)
-        self.every = every
+        self.every = None if every is None else int(every)
         self._writes = engine.is_main()
         self._draws = page and self._writes
         if self._draws:
@@ -111,6 +115,8 @@ class TrainingReport(keras.callbacks.Callback):
         self._layers: list[Any] = []
         self._step = 0
         self._iterations = -1  # Of the optimizer when the last training ended.
+        # What is known of a window before it is trained on.
+        self._window: Event | None = None
         self._epoch = 0
         self._of_epoch: list[Event] = []  # Merged into one.
         self._trained = 0.0  # Seconds.
@@ -136,24 +142,56 @@ class TrainingReport(keras.callbacks.Callback):
         """
         return self._input.watch(dataset)
 
+    def begin_window(
+        self, number: int, start: float, metrics: Mapping[str, float]
+    ) -> None:
+        """Tells of a window of time, on which the model was tested and is now trained.
+
+        The next `fit` then counts as this window, not as an epoch, and `report.html`
+        waits for `draw_page`, as only the caller knows which window is the last.
+
+        Args:
+            number: Integer, from 0.
+            start: Float. When the window begins, in seconds since 1970.
+            metrics: Dict of floats. Of the test before the training, as all ranks
+                know it.
+        """
+        told = {"epoch": number, "start": start, "metrics": _numbers(metrics)}
+        self._window = {"kind": "window", **told}
+
+    def draw_page(self) -> None:
+        """Draws `report.html`, unless it tells of everything already."""
+        if self._is_old:
+            self._draw()
+
     def on_train_begin(self, logs: Any = None) -> None:
         self._layers = layers_of(self.model)
         self._meter.start(self._layers)
         self._steps, self._seconds = 0, 0.0
-        self._drawn = time.perf_counter()
         iterations = int(self.model.optimizer.iterations)
         # `fit` may be called again to go on.
-        if iterations != self._iterations:
-            self._step, self._due = iterations, self.every or 1
-            self._write({"kind": "begin", "ranks": engine.size()})
+        is_begin = iterations != self._iterations
+        if is_begin or self._window is None:
+            self._drawn = time.perf_counter()
+        if is_begin:
+            self._begin(iterations)
+
+    def _begin(self, iterations: int) -> None:
+        self._step, self._due = iterations, self.every or 1
+        if iterations == 0 and self._writes:
+            self._try(self._set_aside)
+        window = {"window": self._window["epoch"]} if self._window else {}
+        self._write({"kind": "begin", "ranks": engine.size(), **window})
 
     def on_train_end(self, logs: Any = None) -> None:
         self._iterations = int(self.model.optimizer.iterations)
-        if self._is_old:
-            self._draw()
+        if self._window is None:
+            self.draw_page()
+        self._window = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._epoch, self._of_epoch = epoch, []
+        self._epoch = self._window["epoch"] if self._window else epoch
+        self._of_epoch = []
         self._epoch_batches = 0
         self._last = time.perf_counter()
 
@@ -178,8 +216,10 @@ class TrainingReport(keras.callbacks.Callback):
         if self._steps:
             self._end_interval(logs)
         own = engine.gather_objects(_numbers(logs), "report.epoch")
-        of_epoch = {**merge(self._of_epoch), "metrics": mean_metrics(own)}
-        self._write({**of_epoch, "kind": "epoch", "epoch": epoch})
+        of_epoch = {**merge(self._of_epoch), "kind": "epoch", "epoch": epoch}
+        window: Event = self._window or {"metrics": {}}
+        metrics = {**window["metrics"], **mean_metrics(own)}
+        self._write({**of_epoch, **window, "metrics": metrics})
         passed = time.perf_counter() - self._drawn
         if self._draw_seconds <= _PAGE_SHARE * passed:
             self._draw()
@@ -204,15 +244,24 @@ class TrainingReport(keras.callbacks.Callback):
         event = {**event, "time": now, "step": self._step}
         self._is_old = True
         if self._writes:
-            self._append(event)
+            self._try(lambda: self._append(event))
         return event
 
     def _append(self, event: Event) -> None:
+        self._file.append(event)
+        if self._scalars is not None:
+            self._scalars.write(event)
+
+    def _set_aside(self) -> None:
+        set_aside(self.directory)
+        if self._scalars is not None:
+            self._scalars = Scalars(self.directory)
+
+    def _try(self, write: Callable[[], Any]) -> None:
         try:
-            self._file.append(event)
-            if self._scalars is not None:
-                self._scalars.write(event)
-        except (OSError, tf.errors.OpError) as error:
+            write()
+        # `Scalars` raises ValueError.
+        except (OSError, ValueError, tf.errors.OpError) as error:
             self._writes = self._draws = False
             warnings.warn(
                 f"The report of this training ends: '{self.directory}' cannot be "

@@ -1,12 +1,14 @@
 """`data`: turns click logs into other files, and makes them up."""
 
 import argparse
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfctr.commands.options import Commands
 
 # Those of tfctr.data.conversion and tfctr.data.synthesis, which import NumPy.
-SOURCES = ("criteo", "avazu", "parquet")
+SOURCES = ("criteo", "avazu", "parquet", "tfrecord", "movielens")
 TARGETS = ("parquet", "tfrecord")
 SHAPES = ("criteo", "avazu")
 
@@ -23,7 +25,7 @@ def add_parser(commands: Commands) -> None:
         "--on-bad-line",
         choices=("raise", "skip"),
         default="raise",
-        help="skip is for criteo and avazu, whose files are lines",
+        help="skip is not for parquet, whose rows are written as they are",
     )
     convert.set_defaults(run=_convert)
     synthesize = actions.add_parser(
@@ -51,17 +53,18 @@ def add_parser(commands: Commands) -> None:
 def _convert(options: argparse.Namespace) -> int:
     from tfctr.data import conversion
 
-    bar = _bar(conversion.source_bytes(options.source), "bytes")
-    done = conversion.convert(
-        options.source,
-        options.target,
-        options.source_format,
-        options.target_format,
-        options.on_bad_line,
-        bar.add,
-    )
+    num_bytes = conversion.source_bytes(options.source, options.source_format)
+    with _bar(num_bytes, "bytes") as progress:
+        done = conversion.convert(
+            options.source,
+            options.target,
+            options.source_format,
+            options.target_format,
+            options.on_bad_line,
+            progress,
+        )
     print(
-        f"\n{done['examples']:,} examples in {done['files']} files; "
+        f"{done['examples']:,} examples in {done['files']} files; "
         f"{done['bad_lines']:,} bad lines left out."
     )
     return 0
@@ -74,10 +77,10 @@ def _synthesize(options: argparse.Namespace) -> int:
     stream = SyntheticStream(
         options.examples, options.like, options.max_ids, options.drift, options.seed
     )
-    bar = _bar(options.examples, "examples")
-    labels, probabilities = conversion.synthesize(
-        stream, options.target, options.to, bar.add
-    )
+    with _bar(options.examples, "examples") as progress:
+        labels, probabilities = conversion.synthesize(
+            stream, options.target, options.to, progress
+        )
     facts: dict[str, Any] = {
         "like": options.like,
         "examples": options.examples,
@@ -88,12 +91,18 @@ def _synthesize(options: argparse.Namespace) -> int:
     if 0 < labels.sum() < len(labels):
         facts["best_auc"] = auc(labels, probabilities)
         facts["best_log_loss"] = log_loss(labels, probabilities)
-        print(f"\nBest reachable AUC of the last tenth: {facts['best_auc']:.4f}")
+        print(f"Best reachable AUC of the last tenth: {facts['best_auc']:.4f}")
     conversion.write_facts(options.target, facts)
     return 0
 
 
-def _bar(total: int, unit: str) -> Any:
+@contextlib.contextmanager
+def _bar(total: int, unit: str) -> Iterator[Callable[[int], None]]:
+    """Shows a bar, and gives what moves it; the next message has its own line."""
     import keras
 
-    return keras.utils.Progbar(max(total, 1), unit_name=unit, interval=0.5)
+    bar = keras.utils.Progbar(max(total, 1), unit_name=unit, interval=0.5)
+    try:
+        yield bar.add
+    finally:
+        print(flush=True)

@@ -50,6 +50,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         is_good = self.test_split in ("last", "random")
         require(is_good, "data.test_split", "'last' or 'random'", self.test_split)
+        is_good = 0.0 <= self.test_share < 1.0
+        require(is_good, "data.test_share", "0 or more and below 1", self.test_share)
         is_good = self.test_split == "last" or not self.test_path
         expected = "empty where data.test_split is 'random'"
         require(is_good, "data.test_path", expected, self.test_path)
@@ -198,8 +200,7 @@ class RunConfig:
             many steps, see `KStepAdam`; 0: their gradients are averaged at each step.
         merge: String. How `KStepAdam` merges.
         directory: String. Where the model is saved.
-        report: Boolean. Whether `TrainingReport` writes there what the training does;
-            with mode `"epochs"`.
+        report: Boolean. Whether `TrainingReport` writes there what the training does.
     """
 
     mode: str = "epochs"
@@ -227,8 +228,6 @@ class RunConfig:
         require(0 <= self.seed < 2**32, "run.seed", "from 0 to 2**32 - 1", self.seed)
         name = self.directory
         require(name != "", "run.directory", "the name of a directory", name)
-        is_good = not self.report or self.mode == "epochs"
-        require(is_good, "run.report", "false unless run.mode='epochs'", self.report)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,6 +244,11 @@ class ProgressiveConfig:
             clicks, see `NegativeSampling`; 0: the files hold them, and labels.
         pool_seconds: Float. From the clicks of how long they are drawn.
         recent_seconds: Float. How far the baseline of recent clicks looks back.
+        checkpoint_every: Integer. Windows between two checkpoints, in the folder
+            `checkpoints` of `run.directory`, from which the same command goes on with
+            a run that stopped, or that ended before the log had grown; 0: there are
+            none. Give it whole windows only: rows added to the last window that was
+            trained are refused.
     """
 
     time: str = ""
@@ -254,11 +258,13 @@ class ProgressiveConfig:
     negatives: int = 0
     pool_seconds: float = 86_400.0
     recent_seconds: float = 3600.0
+    checkpoint_every: int = 0
 
     def __post_init__(self) -> None:
         for name in ("window_seconds", "pool_seconds", "recent_seconds"):
             value = getattr(self, name)
             is_good = math.isfinite(value) and value >= 1e-9
             require(is_good, f"progressive.{name}", "a positive number", value)
-        is_good = self.negatives >= 0
-        require(is_good, "progressive.negatives", "0 or more", self.negatives)
+        for name in ("negatives", "checkpoint_every"):
+            value = getattr(self, name)
+            require(value >= 0, f"progressive.{name}", "0 or more", value)

@@ -54,3 +54,7 @@ def __getattr__(name: str) -> Any:
 
         return lookahead
     raise AttributeError(f"module 'tfctr.data' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -42,7 +42,7 @@ def check_type(kind_of_column: Any, kind: str, where: str) -> None:
         value = value.value_type
     if kind in ("id", "ids"):
         is_good = pa.types.is_integer(value)
-    elif kind == "dense":
+    elif kind in ("dense", "label"):
         is_good = (
             pa.types.is_integer(value)
             or pa.types.is_floating(value)
@@ -58,7 +58,14 @@ def check_type(kind_of_column: Any, kind: str, where: str) -> None:
                 pa.types.is_large_binary,
             )
         )
-    if not is_good or is_list != (kind in ("ids", "strings")):
+    is_good = is_good and is_list == (kind in ("ids", "strings"))
+    if kind == "label" and not is_good:
+        raise ValueError(
+            f"{where} must hold the labels, 1 for a click and 0 for none, or booleans. "
+            f"Received: {kind_of_column}. Name another column by `label`, in a "
+            "configuration data.label, or write this one anew."
+        )
+    if not is_good:
         raise ValueError(
             f"{where} must hold {_EXPECTED[kind]} for a feature of kind '{kind}'. "
             f"Received: {kind_of_column}. Declare another `kind`, or write the column "

@@ -16,6 +16,7 @@ from tfctr.data.click_log import ClickLog, check_split
 from tfctr.data.columns import Bag, Examples, concatenate
 from tfctr.data.epoch_order import epoch_order
 from tfctr.data.indexed_click_log import check_position, check_seed
+from tfctr.data.number_checks import is_integer
 from tfctr.data.parts import Part, cut, draw
 from tfctr.data.position import START, Position
 from tfctr.data.split import RandomSplit, TestSplit, split_share
@@ -259,7 +260,7 @@ class Window:
 
 
 def _checked_rows(shuffle_rows: int) -> int:
-    if not isinstance(shuffle_rows, int) or shuffle_rows < 1:
+    if not is_integer(shuffle_rows) or shuffle_rows < 1:
         raise ValueError(
             "`shuffle_rows` must be a positive integer. Received: "
             f"shuffle_rows={shuffle_rows!r}. A usual value is {SHUFFLE_ROWS}."

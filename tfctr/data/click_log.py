@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from tfctr.data.epoch_order import SPLITS
+from tfctr.data.number_checks import is_integer
 from tfctr.data.position import START, Position
 from tfctr.feature import Feature
 
@@ -88,17 +89,18 @@ class ClickLog(abc.ABC):
         self, split: str, batch_size: int, drop_remainder: bool = False
     ) -> int:
         """Returns the number of batches that an epoch of `batches` has."""
-        if not isinstance(batch_size, int) or batch_size < 1:
+        if not is_integer(batch_size) or batch_size < 1:
             raise ValueError(
                 "`batch_size` must be a positive integer. "
                 f"Received: batch_size={batch_size!r}. A usual value is 1024."
             )
         num_examples = self.num_examples(split)
         if num_examples == 0:
+            num_all = sum(map(self.num_examples, SPLITS))
             raise ValueError(
                 f"Split '{split}' must hold at least one example to be read in "
-                "batches. Received: a log that puts all its examples into the other "
-                "split. Use a larger log."
+                f"batches. Received: none of the log's {num_all} examples. Give the "
+                "test split another share, such as test=0.1, or use a larger log."
             )
         steps, remainder = divmod(num_examples, batch_size)
         if remainder and not drop_remainder:

@@ -1,42 +1,49 @@
 """`convert` and `synthesize`: writes click logs as files of another format."""
 
-import itertools
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tfctr.data import text_blocks
 from tfctr.data.arrow_columns import import_pyarrow
 from tfctr.data.avazu import AVAZU_LINE
 from tfctr.data.bad_lines import BadLines
 from tfctr.data.criteo import CRITEO_LINE
 from tfctr.data.data_files import find_files
-from tfctr.data.delimited_click_log import LineFormat, parse_block
-from tfctr.data.parquet import open_parquet, read_row_group
-from tfctr.data.raw_table import MISSING_ID
+from tfctr.data.part_writer import PartWriter
+from tfctr.data.record_tables import record_tables
 from tfctr.data.synthesis import SyntheticStream
-from tfctr.data.table_writers import WRITERS, PartWriter
+from tfctr.data.table_sources import (
+    Progress,
+    line_table,
+    line_tables,
+    movielens_bytes,
+    movielens_tables,
+    parquet_tables,
+)
+from tfctr.data.table_writers import WRITERS
 
 LINES = {"criteo": CRITEO_LINE, "avazu": AVAZU_LINE}
-SOURCES = (*LINES, "parquet")
+SOURCES = (*LINES, "parquet", "tfrecord", "movielens")
 TARGETS = ("parquet", "tfrecord")
 _SYNTHETIC_ROWS = 16_384
 # What is known of a log that was drawn; readers pass over names with `_`.
 FACTS = "_synthesis.json"
 
-# Told how much more of all is done.
-Progress = Callable[[int], None]
 
+def source_bytes(source: str | os.PathLike[str], source_format: str) -> int:
+    """Returns the bytes of all files of a log, as `convert` counts them.
 
-def source_bytes(source: str | os.PathLike[str]) -> int:
-    """Returns the bytes of all files of a log, as `convert` counts them."""
+    TFRecord files are read twice, and counted so.
+    """
+    if source_format == "movielens":
+        return movielens_bytes(source)
     files = find_files(source, "a click log")
-    return sum(file.stat().st_size for file in files)
+    num_bytes = sum(file.stat().st_size for file in files)
+    return 2 * num_bytes if source_format == "tfrecord" else num_bytes
 
 
 def convert(
@@ -53,17 +60,30 @@ def convert(
     `C26`, categories as integers. Avazu's `id`, a number of 20 digits for each line, is
     left out. Empty fields become nulls in Parquet, and are left out of a
     `tf.train.Example`. Integers of Criteo pass through float32: beyond 2²⁴, some 17
-    million, they are rounded. After an error, nothing that was written is left.
+    million, they are rounded.
+
+    Of TFRecord, a feature becomes a list where some example has more than one value of
+    it, and otherwise a value or null; bytes become texts if they all are UTF-8. A
+    feature without any value is left out. Columns are in the order of their names. Of
+    MovieLens, the columns are those of the reader `MovieLens`, and `label`; its
+    training split comes first, then its test split.
+
+    Into TFRecord go integers, floats, booleans, texts and bytes, and lists of them.
+    Floats become single precision, and uint64 from 2⁶³ on the int64 of the same bits.
+
+    After an error, nothing that was written is left. What a killed process left in the
+    target is removed, unless it was naming the files, which were whole by then.
 
     Args:
-        source: String or path. A file, or a directory of files.
+        source: String or path. A file, or a directory of files; of MovieLens, that of
+            its three files.
         target: String or path. A directory, which must be empty or new.
-        source_format: String. "criteo", "avazu" or "parquet".
+        source_format: String. "criteo", "avazu", "parquet", "tfrecord" or "movielens".
         target_format: String. "parquet" or "tfrecord".
-        on_bad_line: String. "raise" or "skip". The latter is for lines: the rows of
-            Parquet files are written as they are.
+        on_bad_line: String. "raise" or "skip". The latter is for lines and records: the
+            rows of Parquet files are written as they are.
         progress: Function. Called with bytes of the files that have been read since the
-            last call.
+            last call. TFRecord files are read twice.
 
     Returns:
         A dict: `examples` written, `bad_lines` left out, and `files`.
@@ -71,7 +91,9 @@ def convert(
     Raises:
         FileNotFoundError: If there is no file.
         ValueError: If an argument is not known, the target is not empty, a Parquet file
-            is damaged or of other columns than the first, or at a bad line.
+            is damaged, of other columns than the first or of some that TFRecord cannot
+            hold, or at a bad line or record.
+        OSError: If a file cannot be written to its end, as on a full disk.
         ImportError: If pyarrow is not installed.
 
     Example:
@@ -86,20 +108,29 @@ def convert(
     _check_format("source_format", source_format, SOURCES)
     _check_format("target_format", target_format, TARGETS)
     bad_lines = BadLines(on_bad_line)
-    if source_format == "parquet":
-        if on_bad_line == "skip":
-            raise ValueError(
-                "on_bad_line='skip' is for lines; Parquet files have none. Received: "
-                "source_format='parquet'. Leave it out here, and tell the reader of "
-                "what is written."
-            )
-        tables = _parquet_tables(source, target_format == "parquet", progress)
-    else:
-        tables = _line_tables(source, LINES[source_format], bad_lines, progress)
-    with PartWriter(_new_directory(target), WRITERS[target_format]) as writer:
+    if source_format == "parquet" and on_bad_line == "skip":
+        raise ValueError(
+            "on_bad_line='skip' is for lines and records; Parquet files have none. "
+            "Received: source_format='parquet'. Leave it out here, and tell the reader "
+            "of what is written."
+        )
+    read, written = pathlib.Path(source).resolve(), pathlib.Path(target).resolve()
+    if written in (read, read.parent):
+        raise ValueError(
+            "The target must be another directory than that of the source. Received: "
+            f"source='{source}', target='{target}'. Name another."
+        )
+    with PartWriter(target, WRITERS[target_format]) as writer:
+        if source_format == "parquet":
+            tables = parquet_tables(source, target_format, progress)
+        elif source_format == "tfrecord":
+            tables = record_tables(source, bad_lines, progress)
+        elif source_format == "movielens":
+            tables = movielens_tables(source, bad_lines, progress)
+        else:
+            tables = line_tables(source, LINES[source_format], bad_lines, progress)
         for table in tables:
             writer.write(table)
-    bad_lines.report()
     return {
         "examples": writer.num_rows,
         "bad_lines": bad_lines.count,
@@ -143,11 +174,11 @@ def synthesize(
     writes = line.name if target_format == "tsv" else target_format
     first_test = stream.num_examples - stream.num_examples // 10
     labels, probabilities = [], []
-    with PartWriter(_new_directory(target), WRITERS[writes]) as writer:
+    with PartWriter(target, WRITERS[writes]) as writer:
         for clicks in stream.chunks(_SYNTHETIC_ROWS):
             start = writer.num_rows
             arrays = (clicks.labels, clicks.numbers, clicks.ids)
-            writer.write(_table(line, *arrays, start, stream))
+            writer.write(line_table(line, *arrays, start, stream))
             is_test = np.arange(start, writer.num_rows) >= first_test
             labels.append(clicks.labels[is_test])
             probabilities.append(clicks.probabilities[is_test])
@@ -167,116 +198,3 @@ def _check_format(argument: str, value: str, known: tuple[str, ...]) -> None:
             f"`{argument}` must be one of {', '.join(map(repr, known))}. "
             f"Received: {argument}={value!r}."
         )
-
-
-def _new_directory(target: str | os.PathLike[str]) -> pathlib.Path:
-    directory = pathlib.Path(target)
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise ValueError(
-            "The target must be a new directory, or an empty one. "
-            f"Received: '{directory}', which holds something. Name another."
-        )
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory
-
-
-def _line_tables(
-    source: str | os.PathLike[str],
-    line: LineFormat,
-    bad_lines: BadLines,
-    progress: Progress,
-) -> Iterator[Any]:
-    for file in find_files(source, line.name):
-        num_lines = done = 0
-        total = file.stat().st_size
-        try:
-            for block, text in text_blocks.scan(file):
-                parsed = parse_block(line, block.path, text, num_lines, bad_lines)
-                num_lines += len(parsed.labels) + len(parsed.bad_lines)
-                yield _table(
-                    line,
-                    parsed.labels.numpy(),
-                    parsed.numbers.numpy(),
-                    parsed.ids.numpy(),
-                )
-                # Of compressed files, where in them the next block begins.
-                reached = min(block.file_end, total)
-                progress(reached - done)
-                done = reached
-        except text_blocks.TruncatedGzipError as error:
-            bad_lines.add_truncated(file, num_lines + 1, error.line, error.reason)
-        progress(total - done)
-
-
-def _parquet_tables(
-    source: str | os.PathLike[str], has_schema: bool, progress: Progress
-) -> Iterator[Any]:
-    """Yields row groups; with `has_schema`, all must be of the same columns."""
-    files = find_files(source, "Parquet")
-    with open_parquet(files[0]) as opened:
-        first = opened.schema_arrow
-    for file in files:
-        with open_parquet(file) as opened:
-            if has_schema:
-                _check_schema(file, opened.schema_arrow, files[0], first)
-            for number in range(opened.num_row_groups):
-                yield read_row_group(file, opened, number)
-        progress(file.stat().st_size)
-
-
-def _check_schema(
-    file: pathlib.Path, schema: Any, first_file: pathlib.Path, first: Any
-) -> None:
-    for field, expected in itertools.zip_longest(schema, first):
-        if not field or not expected or field != expected:
-            raise ValueError(
-                f"{file} must have the columns of {first_file}, in their order and "
-                f"types. Received: {_shown(field)} in the place of {_shown(expected)}. "
-                "Convert it by itself, or write it anew."
-            )
-
-
-def _shown(field: Any) -> str:
-    if field is None:
-        return "nothing"
-    nullable = "" if field.nullable else " not null"
-    return f"'{field.name}: {field.type}{nullable}'"
-
-
-def _table(
-    line: LineFormat,
-    labels: npt.NDArray[Any],
-    numbers: npt.NDArray[Any],
-    ids: npt.NDArray[Any],
-    first_row: int = 0,
-    stream: SyntheticStream | None = None,
-) -> Any:
-    """Returns a pyarrow table with a column for each field of a line."""
-    import pyarrow as pa
-
-    if stream is not None and line is AVAZU_LINE:
-        index = np.arange(first_row, first_row + len(labels))
-        # Ten days from 2014-10-21 on, as the log of the challenge has them.
-        hours = index * 240 // stream.num_examples
-        hour = 14102100 + hours // 24 * 100 + hours % 24
-        ids = np.concatenate([hour[:, None], ids], axis=1)
-    columns: dict[str, Any] = {}
-    number_place = id_place = 0
-    for name, kind in zip(line.names, line.kinds, strict=True):
-        if kind == "l":
-            columns[name] = pa.array(labels.astype(np.int8))
-        elif kind == "n":
-            values = numbers[:, number_place].astype(np.float64)
-            # A drawn number is missing where it is -1.
-            is_missing = np.isnan(values) if stream is None else values == -1
-            whole = np.where(is_missing, 0, values).astype(np.int64)
-            columns[name] = pa.array(whole, mask=is_missing)
-            number_place += 1
-        elif kind in "dh":
-            values = np.ascontiguousarray(ids[:, id_place])
-            columns[name] = pa.array(values, mask=values == MISSING_ID)
-            id_place += 1
-        elif name == "id" and stream is not None:
-            index = np.arange(first_row, first_row + len(labels))
-            columns[name] = pa.array(index)
-    return pa.table(columns)

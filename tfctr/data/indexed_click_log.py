@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tfctr.data.click_log import ClickLog
 from tfctr.data.epoch_order import epoch_order
+from tfctr.data.number_checks import is_integer
 from tfctr.data.position import START, Position
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ class IndexedClickLog(ClickLog):
     Subclasses say how the examples of some indices are gathered; order, batches and
     positions are settled here.
     """
+
+    # Whether a model may learn the batch size while it is traced, if all are equal.
+    _tells_batch_size = True
 
     @abc.abstractmethod
     def _gatherer(self, split: str) -> "Callable[[tf.Tensor], Batch]":
@@ -43,8 +47,8 @@ class IndexedClickLog(ClickLog):
         check_seed(seed)
         check_position(position, epochs, steps)
         num_examples = self.num_examples(split)
-        # A model may ask for the batch size: tell it wherever all batches are equal.
-        is_static = drop_remainder or num_examples % batch_size == 0
+        is_equal = drop_remainder or num_examples % batch_size == 0
+        is_static = self._tells_batch_size and is_equal
 
         def order_of(epoch: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
             return epoch_order(num_examples, seed, int(epoch), split)
@@ -74,7 +78,7 @@ class IndexedClickLog(ClickLog):
 
 
 def check_seed(seed: int | None) -> None:
-    if seed is not None and not (isinstance(seed, int) and 0 <= seed < 2**63):
+    if seed is not None and not (is_integer(seed) and 0 <= seed < 2**63):
         raise ValueError(
             "`seed` must be an integer from 0 to 2**63 - 1, or None. "
             f"Received: seed={seed!r}. Use None for the order of the log itself."
@@ -82,7 +86,7 @@ def check_seed(seed: int | None) -> None:
 
 
 def check_position(position: Position, epochs: int, steps: int) -> None:
-    if not isinstance(epochs, int) or epochs < 1:
+    if not is_integer(epochs) or epochs < 1:
         raise ValueError(
             "`epochs` must be a positive integer, the epochs of the whole run. "
             f"Received: epochs={epochs!r}. Use epochs=1 for a single pass."

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_layers import DynamicEmbedding
+from keras_layers.number_checks import is_integer
 
 
 def lookahead(
@@ -46,9 +47,9 @@ def lookahead(
     >>> len(lookahead(data, layer, steps=2))
     1
     """
-    if steps < 1:
+    if not is_integer(steps) or steps < 1:
         raise ValueError(
-            f"`steps` must be a positive integer. Received: steps={steps}."
+            f"`steps` must be a positive integer. Received: steps={steps!r}."
         )
     pairs = _pairs(layers)
     for _, layer in pairs:

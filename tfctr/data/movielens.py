@@ -91,7 +91,7 @@ class MovieLens(IndexedClickLog):
             )
         self.threshold = threshold
         self._bad_lines = BadLines(on_bad_line)
-        directory = _directory(path)
+        directory = find_directory(path)
         self._users = read_users(directory / "users.dat", self._bad_lines)
         self._movies = read_movies(directory / "movies.dat", self._bad_lines)
         ratings = read_ratings(directory / "ratings.dat", self._bad_lines)
@@ -226,7 +226,12 @@ def _index_in(ids: Int64s, wanted: Int64s) -> npt.NDArray[np.int32]:
     return np.where(ids[nearest] == wanted, nearest, -1).astype(np.int32)
 
 
-def _directory(path: str | os.PathLike[str]) -> pathlib.Path:
+def find_directory(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Returns the directory of the three files.
+
+    Raises:
+        FileNotFoundError: If one of them is missing.
+    """
     directory = pathlib.Path(path)
     missing = [name for name in FILES if not (directory / name).is_file()]
     if not missing:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from tfctr.data.columns import Array
 from tfctr.data.hashing import hash64, to_unit
+from tfctr.data.number_checks import is_integer
 from tfctr.data.time_column import to_span
 
 Int64s = npt.NDArray[np.int64]
@@ -48,12 +49,12 @@ class NegativeSampling:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if type(self.num) is not int or self.num < 1:
+        if not is_integer(self.num) or self.num < 1:
             raise ValueError(
                 f"`num` must be a positive integer. Received: num={self.num!r}. "
                 "A usual number is 4."
             )
-        if type(self.seed) is not int or self.seed < 0:
+        if not is_integer(self.seed) or self.seed < 0:
             raise ValueError(
                 "`seed` must be an integer of 0 or more. "
                 f"Received: seed={self.seed!r}. Use 1, for example."

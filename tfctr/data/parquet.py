@@ -90,7 +90,7 @@ class ParquetLog(BlockedClickLog[_RowGroup]):
             check_columns(
                 file,
                 parquet.schema_arrow,
-                [(self._label, "dense", "the label"), *columns_of(self._declared)],
+                [(self._label, "label", "the label"), *columns_of(self._declared)],
             )
             first_row = 0
             for number in range(parquet.num_row_groups):

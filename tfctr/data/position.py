@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from tfctr.data.number_checks import is_integer
+
 
 @dataclasses.dataclass(frozen=True)
 class Position:
@@ -36,12 +38,12 @@ class Position:
 
     def __post_init__(self) -> None:
         for name, count in (("epoch", self.epoch), ("batch", self.batch)):
-            # bool is an int in Python, and JSON's `true` is no count.
-            if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            if not is_integer(count) or count < 0:
                 raise ValueError(
                     f"`{name}` of a position must be a non-negative integer. "
                     f"Received: {name}={count!r}. The start is Position(0, 0)."
                 )
+            object.__setattr__(self, name, int(count))
 
     def advanced(self, num_batches: int, steps_per_epoch: int) -> "Position":
         """Returns the position after `num_batches` more batches.

@@ -3,6 +3,8 @@
 import dataclasses
 import os
 
+from tfctr.data.number_checks import is_number
+
 
 @dataclasses.dataclass(frozen=True)
 class RandomSplit:
@@ -27,6 +29,7 @@ class RandomSplit:
 
     def __post_init__(self) -> None:
         _check_share("share", self.share)
+        object.__setattr__(self, "share", float(self.share))
 
 
 # A share of the last examples, the path of other files, or a share of all.
@@ -48,7 +51,7 @@ def split_share(test: TestSplit) -> tuple[float, str | os.PathLike[str] | None]:
 
 
 def _check_share(name: str, share: float) -> None:
-    if not isinstance(share, (int, float)) or not 0 <= share < 1:
+    if not is_number(share) or not 0 <= share < 1:
         or_path = ", or a path" if name == "test" else ""
         raise ValueError(
             f"`{name}` must be a number of 0 or more and below 1, the share of the "

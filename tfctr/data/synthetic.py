@@ -9,6 +9,7 @@ import numpy.typing as npt
 from tfctr.data.click_log import check_split
 from tfctr.data.hashing import Integers, UInt64s, hash64, mix64, to_unit
 from tfctr.data.indexed_click_log import IndexedClickLog
+from tfctr.data.number_checks import is_integer
 from tfctr.data.teacher import Teacher
 from tfctr.feature import Feature
 
@@ -194,7 +195,7 @@ def _index(start: int, stop: int) -> UInt64s:
 
 
 def _check_range(name: str, value: int, low: int, high: int | None = None) -> None:
-    if not isinstance(value, int) or value < low or (high is not None and value > high):
+    if not is_integer(value) or value < low or (high is not None and value > high):
         limits = f"{low} or more" if high is None else f"from {low} to {high}"
         raise ValueError(
             f"`{name}` must be an integer, {limits}. Received: {name}={value!r}. "

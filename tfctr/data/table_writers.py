@@ -1,16 +1,19 @@
 """Writers of pyarrow tables: Parquet, TFRecord, and the lines of public logs."""
 
 import abc
+import contextlib
 import pathlib
-from typing import Any, Self
+from collections.abc import Iterator
+from typing import Any
 
 from tfctr.data.avazu import AVAZU_LINE
 from tfctr.data.criteo import CRITEO_LINE
 from tfctr.data.delimited_click_log import LineFormat
+from tfctr.data.example_columns import examples_of
 
-# Rows of a file, and of a row group in it: a block for the reader.
-_FILE_ROWS = 1 << 22
+# Rows of a row group: a block for the reader.
 GROUP_ROWS = 1 << 16
+_EXAMPLES = 1 << 13
 
 
 class TableWriter(abc.ABC):
@@ -73,34 +76,32 @@ class TFRecordWriter(TableWriter):
     def __init__(self, path: pathlib.Path) -> None:
         import tensorflow as tf
 
-        self._writer = tf.io.TFRecordWriter(str(path))
+        with _os_errors():
+            self._writer = tf.io.TFRecordWriter(str(path))
 
     def write(self, table: Any) -> None:
-        import tensorflow as tf
-
-        make = {
-            int: lambda some: tf.train.Feature(
-                int64_list=tf.train.Int64List(value=some)
-            ),
-            float: lambda some: tf.train.Feature(
-                float_list=tf.train.FloatList(value=some)
-            ),
-            bytes: lambda some: tf.train.Feature(
-                bytes_list=tf.train.BytesList(value=some)
-            ),
-        }
-        for row in table.to_pylist():
-            features = {}
-            for name, value in row.items():
-                some = value if isinstance(value, list) else [value]
-                some = [_plain(item) for item in some if item is not None]
-                if some:
-                    features[name] = make[type(some[0])](some)
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            self._writer.write(example.SerializeToString())
+        # Python's objects of a whole row group would take gigabytes.
+        for batch in table.to_batches(max_chunksize=_EXAMPLES):
+            examples = examples_of(batch)
+            with _os_errors():
+                for example in examples:
+                    self._writer.write(example)
 
     def close(self) -> None:
-        self._writer.close()
+        with _os_errors():
+            self._writer.close()
+
+
+@contextlib.contextmanager
+def _os_errors() -> Iterator[None]:
+    """Turns what TensorFlow says of a file into an `OSError`."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.OpError as error:
+        # Behind the path, which the caller names.
+        raise OSError(error.message.rpartition("; ")[2]) from error
 
 
 class LineWriter(TableWriter):
@@ -148,65 +149,6 @@ WRITERS: dict[str, type[TableWriter]] = {
     CRITEO_LINE.name: CriteoWriter,
     AVAZU_LINE.name: AvazuWriter,
 }
-
-
-class PartWriter:
-    """Writes tables to files `part-00000` and so on, of some million rows each.
-
-    Until all are whole, their names begin with `_`, which readers pass over. After an
-    error, none is left.
-
-    Args:
-        directory: `pathlib.Path`.
-        kind: `TableWriter` class.
-    """
-
-    def __init__(self, directory: pathlib.Path, kind: type[TableWriter]) -> None:
-        self._directory = directory
-        self._kind = kind
-        self._writer: TableWriter | None = None
-        self._rows_of_file = 0
-        self._paths: list[pathlib.Path] = []
-        self.num_rows = 0
-
-    @property
-    def num_files(self) -> int:
-        return len(self._paths)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        try:
-            self._close()
-            if error is None:
-                for path in self._paths:
-                    path.rename(path.with_name(path.name.removeprefix("_")))
-        finally:
-            for path in self._paths:
-                path.unlink(missing_ok=True)
-
-    def write(self, table: Any) -> None:
-        if self._writer is None or self._rows_of_file >= _FILE_ROWS:
-            self._close()
-            name = f"_part-{self.num_files:05}{self._kind.ending}"
-            self._paths.append(self._directory / name)
-            self._writer = self._kind(self._paths[-1])
-            self._rows_of_file = 0
-        self._writer.write(table)
-        self._rows_of_file += table.num_rows
-        self.num_rows += table.num_rows
-
-    def _close(self) -> None:
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bool):
-        return int(value)
-    return value.encode() if isinstance(value, str) else value
 
 
 def _hexadecimal(column: Any) -> Any:

@@ -3,8 +3,7 @@
 import dataclasses
 import os
 import pathlib
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,13 @@ from tfctr.data.blocked_click_log import SHUFFLE_ROWS, BlockedClickLog
 from tfctr.data.columns import Array, Bag, Examples
 from tfctr.data.data_files import find_files
 from tfctr.data.raw_table import MISSING_ID, RawTable
+from tfctr.data.record_files import AROUND, BEFORE, kinds_of, read_records, shown
 from tfctr.data.split import TestSplit
 from tfctr.declaration import FeatureDeclaration
 
 _BLOCK_RECORDS = 16_384
-# Of a record: length and its checksum before the bytes, and their checksum behind.
-_BEFORE, _AROUND = 12, 16
 _EXAMPLE = "a `tf.train.Example` whose features are of the declared kinds"
 _LABEL = "a label of 0 or 1"
-_WHOLE = "a whole record"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,12 +91,12 @@ class TFRecordLog(BlockedClickLog[_Block]):
         blocks = []
         for file in find_files(path, "TFRecord"):
             start = first_record = 0
-            for records in self._records(file):
+            for records in read_records(file, self._bad_lines, _BLOCK_RECORDS):
                 lengths = np.array([len(record) for record in records], np.int64)
                 good = self._good(file, records, first_record)
                 if len(good):
                     blocks.append(_Block(file, start, lengths, good))
-                start += int(lengths.sum()) + _AROUND * len(lengths)
+                start += int(lengths.sum()) + AROUND * len(lengths)
                 first_record += len(lengths)
         if not blocks:
             raise ValueError(
@@ -107,38 +104,6 @@ class TFRecordLog(BlockedClickLog[_Block]):
                 f"{self.bad_lines} bad records. Check the path."
             )
         return blocks
-
-    def _records(self, file: pathlib.Path) -> Iterator[list[bytes]]:
-        """Yields the records of a file, some thousands at a time."""
-        import tensorflow as tf
-
-        _check_plain(file)
-        dataset = tf.data.TFRecordDataset(str(file))
-        count = num_bytes = 0
-        try:
-            for batch in dataset.batch(_BLOCK_RECORDS):
-                records = batch.numpy().tolist()
-                yield records
-                count += len(records)
-                num_bytes += sum(map(len, records)) + _AROUND * len(records)
-            # TensorFlow takes less than the length of a record for the end.
-            rest_bytes = file.stat().st_size - num_bytes
-            if rest_bytes:
-                reason = f"{rest_bytes} bytes behind the last whole record"
-                self._bad_lines.add(file, count + 1, reason, _WHOLE, "record")
-            return
-        except tf.errors.DataLossError:
-            pass
-        # Once more from the last whole block on, one by one up to the damage.
-        rest: list[bytes] = []
-        try:
-            for record in dataset.skip(count):
-                rest.append(record.numpy())
-        except tf.errors.DataLossError as error:
-            if rest:
-                yield rest
-            number, reason = count + len(rest) + 1, _reason(error.message)
-            self._bad_lines.add(file, number, reason, _WHOLE, "record")
 
     def _good(
         self, file: pathlib.Path, records: list[bytes], first_record: int
@@ -164,7 +129,7 @@ class TFRecordLog(BlockedClickLog[_Block]):
             expected[number] = expected[number] or _LABEL
         for number, reason in expected.items():
             if reason:
-                content = repr(records[number])[2:-1]
+                content = shown(records[number])
                 if reason is _LABEL:
                     content = str(labels[number])
                 place = first_record + number + 1
@@ -177,7 +142,7 @@ class TFRecordLog(BlockedClickLog[_Block]):
         wanted = (self._label, *names)
         found: dict[str, str | None] = {}
         for record in records:
-            found |= _kinds_of(record)
+            found |= kinds_of(record) or {}
             if found.keys() >= set(wanted):
                 break
         for name in wanted:
@@ -187,6 +152,12 @@ class TFRecordLog(BlockedClickLog[_Block]):
                     f"first records with {', '.join(sorted(found)) or 'none'}. Correct "
                     "the name, or write it into at least one of them."
                 )
+        if found[self._label] == "bytes_list":
+            raise ValueError(
+                f"{file}, column '{self._label}', must hold the labels, 1 for a click "
+                "and 0 for none. Received: bytes_list. Name another column by "
+                "`label`, in a configuration data.label, or write this one anew."
+            )
         spec = {self._label: _number(found[self._label], float("nan"))}
         for feature in self._declared:
             for name in feature.sources:
@@ -201,8 +172,8 @@ class TFRecordLog(BlockedClickLog[_Block]):
 
     def _read_block(self, block: int) -> Examples:
         place = self._blocks[block]
-        ends = np.cumsum(place.lengths + _AROUND)
-        starts = ends - place.lengths - _AROUND + _BEFORE
+        ends = np.cumsum(place.lengths + AROUND)
+        starts = ends - place.lengths - AROUND + BEFORE
         with place.path.open("rb") as file:
             file.seek(place.start)
             text = file.read(int(ends[-1]))
@@ -218,32 +189,6 @@ class TFRecordLog(BlockedClickLog[_Block]):
         }
         labels = parsed[self._label].numpy().astype(np.float32)
         return RawTable(columns, labels).examples(self._declared)
-
-
-def _reason(message: str) -> str:
-    """Returns a message of TensorFlow without the names of its ops."""
-    return re.sub(r"^\{\{.*?\}\}\s*|\s*\[Op:.*", "", message, flags=re.DOTALL)
-
-
-def _check_plain(file: pathlib.Path) -> None:
-    with file.open("rb") as opened:
-        if opened.read(2) == b"\x1f\x8b":
-            raise ValueError(
-                f"{file} must be a TFRecord file that is not compressed. Received: a "
-                f"gzip file. Unpack it: gunzip '{file}'."
-            )
-
-
-def _kinds_of(record: bytes) -> dict[str, str | None]:
-    """Returns the kind of list of each column of an example; of no example, none."""
-    import tensorflow as tf
-    from google.protobuf.message import DecodeError
-
-    try:
-        columns = tf.train.Example.FromString(record).features.feature
-    except DecodeError:
-        return {}
-    return {name: columns[name].WhichOneof("kind") for name in columns}
 
 
 def _number(kind: str | None, missing: float) -> Any:

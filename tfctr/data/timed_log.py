@@ -264,7 +264,7 @@ class TimedLog:
     def _check_file(self, file: pathlib.Path, schema: Any) -> None:
         wanted = [(self.time.name, "any", "the time")]
         if self._label:
-            wanted.append((self._label, "dense", "the label"))
+            wanted.append((self._label, "label", "the label"))
         check_columns(file, schema, [*wanted, *columns_of(self._declared)])
         self.time.check_type(schema.field(self.time.name).type, file)
 

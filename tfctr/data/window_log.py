@@ -25,6 +25,9 @@ class WindowLog(IndexedClickLog):
         examples: `Examples`.
     """
 
+    # One trace serves all windows: another one may round otherwise.
+    _tells_batch_size = False
+
     def __init__(self, features: Sequence[Feature], examples: Examples) -> None:
         self.features = tuple(features)
         self.examples = examples

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_layers.number_checks import is_integer
 from keras_layers.storage.byte_size import format_bytes
 from tfctr.export.draft import read_manifest
 from tfctr.export.rest import model_url, rest_client
@@ -79,9 +80,9 @@ def check(
             "saved_model(..., examples=batch), or name a file of rows."
         )
     _check_rows(rows, manifest)
-    if threads < 1:
+    if not is_integer(threads) or threads < 1:
         raise ValueError(
-            f"`threads` must be a positive integer. Received: threads={threads}."
+            f"`threads` must be a positive integer. Received: threads={threads!r}."
         )
     linked = [] if manifest.get("store") is None else [str(library.path())]
     served = (
@@ -110,7 +111,7 @@ def report(result: dict[str, Any]) -> str:
     quantize, tolerance = result["quantize"], result["tolerance"]
     row, batch = (result["latency_ms"][name] for name in ("row", "batch"))
     lines = {
-        "model": f"{result['model']}, {format_bytes(result['bytes'])}, "
+        "model": f"{_name(result)}, {format_bytes(result['bytes'])}, "
         f"{sum(result['tables'].values()):,} rows in {quantize or 'float32'}, "
         + (
             f"loaded in {result['load_seconds']:.2f} s"
@@ -132,6 +133,14 @@ def report(result: dict[str, Any]) -> str:
     if result["tolerance"] is None:
         lines["result"] = "not all is kept: judge the difference"
     return "\n".join(f"  {name:<12}{text}" for name, text in lines.items())
+
+
+def _name(result: dict[str, Any]) -> str:
+    """As servers know it, from `MODEL/VERSION`; and as Keras does, if that differs."""
+    path, model = pathlib.Path(result["directory"]), str(result["model"])
+    if not path.name.isdigit() or path.parent.name == model:
+        return model
+    return f"{path.parent.name} ({model})"
 
 
 def _check_rows(rows: pathlib.Path, manifest: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_layers import DynamicEmbedding
+from keras_layers.number_checks import is_integer
 
 
 def vectors(
@@ -43,9 +44,9 @@ def vectors(
             f"Layer '{layer.name}' has no table yet. Call it once, or build the model, "
             "before exporting its vectors."
         )
-    if batch_size < 1:
+    if not is_integer(batch_size) or batch_size < 1:
         raise ValueError(
             "`batch_size` must be a positive integer. "
-            f"Received: batch_size={batch_size}."
+            f"Received: batch_size={batch_size!r}."
         )
     return layer.export(batch_size)

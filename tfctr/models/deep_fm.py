@@ -61,5 +61,5 @@ class DeepFM(ClickModel):
     ) -> None:
         parts = NetworkParts(features, vectors, dim, hidden_units, dropout)
         pairs = FactorizationMachine(name="factorization_machine")(parts.fields)
-        hidden = parts.mlp(parts.flat_inputs(), hidden_units)
+        hidden = parts.mlp(parts.flat_inputs(), parts.hidden_units)
         super().__init__(parts, hidden, [parts.linear_logit(), pairs], **kwargs)

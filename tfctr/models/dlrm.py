@@ -9,7 +9,7 @@ from keras_layers import DotInteraction
 from tfctr.feature import Feature
 from tfctr.models.click_model import ClickModel
 from tfctr.models.feature_vectors import FeatureVectors
-from tfctr.models.network_parts import NetworkParts
+from tfctr.models.network_parts import NetworkParts, to_widths
 
 
 @keras.saving.register_keras_serializable(package="tfctr")
@@ -62,6 +62,7 @@ class DLRM(ClickModel):
         bottom_units: Sequence[int] = (512, 256, 64),
         **kwargs: Any,
     ) -> None:
+        bottom_units = to_widths("bottom_units", bottom_units)
         parts = NetworkParts(features, vectors, dim, hidden_units, dropout)
         interact = DotInteraction(name="dot_interaction")
         if parts.numbers is None:
@@ -75,8 +76,8 @@ class DLRM(ClickModel):
             stack = keras.layers.Concatenate(axis=1, name="all_fields")
             pairs = interact(stack([first, parts.fields]))
             top = keras.layers.Concatenate(name="top_inputs")([vector, pairs])
-        super().__init__(parts, parts.mlp(top, hidden_units), **kwargs)
-        self.bottom_units = tuple(bottom_units)
+        super().__init__(parts, parts.mlp(top, parts.hidden_units), **kwargs)
+        self.bottom_units = bottom_units
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "bottom_units": list(self.bottom_units)}

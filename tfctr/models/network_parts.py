@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_layers.number_checks import is_integer
 from tfctr.feature import Feature
 from tfctr.models.feature_vectors import FeatureVectors
 from tfctr.models.stack_fields import StackFields
@@ -43,7 +44,7 @@ class NetworkParts:
         self.features = tuple(features)
         self.vectors = vectors
         self.dim = dim
-        self.hidden_units = tuple(hidden_units)
+        self.hidden_units = to_widths("hidden_units", hidden_units)
         self.dropout = dropout
         self.inputs = {feature.name: _input(feature) for feature in features}
         self._id_features = [feature for feature in features if not feature.is_dense]
@@ -103,6 +104,19 @@ class NetworkParts:
         return keras.layers.Concatenate(name="numbers")(numbers)
 
 
+def to_widths(name: str, units: Sequence[int]) -> tuple[int, ...]:
+    """Returns widths of layers as integers of Python.
+
+    Raises:
+        ValueError: If one is no positive integer.
+    """
+    if not all(is_integer(width) and width >= 1 for width in units):
+        raise ValueError(
+            f"`{name}` must be positive integers, or none. Received: {name}={units!r}."
+        )
+    return tuple(map(int, units))
+
+
 def _check(features: Sequence[Feature], dim: int) -> None:
     names = _names(features)
     if len(set(names)) < len(names):
@@ -110,8 +124,8 @@ def _check(features: Sequence[Feature], dim: int) -> None:
             "`features` must have a name each, which no other has. Received: "
             f"features={names}."
         )
-    if dim < 1:
-        raise ValueError(f"`dim` must be a positive integer. Received: dim={dim}.")
+    if not is_integer(dim) or dim < 1:
+        raise ValueError(f"`dim` must be a positive integer. Received: dim={dim!r}.")
     if all(feature.is_dense for feature in features):
         raise ValueError(
             "`features` must hold at least one feature of ids. Received: "

@@ -59,5 +59,5 @@ class WideDeep(ClickModel):
         **kwargs: Any,
     ) -> None:
         parts = NetworkParts(features, vectors, dim, hidden_units, dropout)
-        hidden = parts.mlp(parts.flat_inputs(), hidden_units)
+        hidden = parts.mlp(parts.flat_inputs(), parts.hidden_units)
         super().__init__(parts, hidden, [parts.linear_logit()], **kwargs)

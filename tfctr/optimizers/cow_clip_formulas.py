@@ -5,7 +5,7 @@ import math
 
 import tensorflow as tf
 
-from keras_layers.number_checks import is_number
+from keras_layers.number_checks import is_number, to_python_numbers
 from keras_layers.row_clipping import clip_lengths, l2_gradients, shorten
 
 VARIANTS = ("paper", "reference_code")
@@ -41,6 +41,7 @@ class ClipRule:
                 "`clip_linear` must be True or False. Received: "
                 f"clip_linear={self.clip_linear!r}."
             )
+        to_python_numbers(self)
 
     def clips(self, dim: int) -> bool:
         """Returns whether rows of this width are clipped."""

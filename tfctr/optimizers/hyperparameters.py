@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from keras_layers.number_checks import is_integer, is_number
+from keras_layers.number_checks import is_integer, is_number, to_python_numbers
 from tfctr.optimizers.learning_rate import scale_learning_rate
 
 
@@ -44,6 +44,7 @@ class Hyperparameters:
                     f"`{name}` must be a finite number, not negative. Received: "
                     f"{name}={value!r}."
                 )
+        to_python_numbers(self)
 
 
 # By rule, how the embedding learning rate, the dense one and L2 grow. Each is a rule of

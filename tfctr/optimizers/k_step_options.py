@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Self
 
-from keras_layers.number_checks import is_integer
+from keras_layers.number_checks import is_integer, to_python_numbers
 
 # What is not given, by way to merge. An option without a line here is not for it.
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -72,6 +72,7 @@ class KStepOptions:
             raise ValueError(
                 f"`epsilon` must be above 0. Received: epsilon={self.epsilon}."
             )
+        to_python_numbers(self)
 
     @property
     def is_frozen(self) -> bool:

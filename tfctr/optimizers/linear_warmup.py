@@ -45,7 +45,7 @@ class LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
                 f"warmup_steps={warmup_steps!r}."
             )
         self.learning_rate: float = float(learning_rate)
-        self.warmup_steps: int = warmup_steps
+        self.warmup_steps: int = int(warmup_steps)
 
     def __call__(self, step: Any) -> tf.Tensor:
         passed = tf.cast(step, tf.float32) / max(self.warmup_steps, 1)

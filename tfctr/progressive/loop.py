@@ -4,22 +4,23 @@ import datetime
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from tfctr import builders, distributed, training
-from tfctr.callbacks import TrainingGuard
+from tfctr.callbacks import TrainingGuard, TrainingReport
 from tfctr.config import TrainConfig
 from tfctr.data import TimedLog, TimeWindow
 from tfctr.data.time_column import NANOSECONDS
+from tfctr.data.window_log import WindowLog
 from tfctr.distributed import engine
 from tfctr.progressive.popularity import Popularity
-from tfctr.progressive.scored import Scored, join, mean_of
-
-_DAY = 86_400 * NANOSECONDS["s"]
+from tfctr.progressive.progress import Progress
+from tfctr.progressive.saved_run import SavedRun, checksum, same_windows
+from tfctr.progressive.scored import Scored, mean_of
 
 
 def train(
@@ -33,7 +34,7 @@ def train(
 
     Args:
         config: `TrainConfig`.
-        tell: Function that gets a line about each day.
+        tell: Function that gets a line about each day, and where a run goes on.
 
     Returns:
         The model, and a JSON-able dict. Its `windows` and `days`, of 24 hours from the
@@ -45,14 +46,19 @@ def train(
         `table_bytes`, `admission_bytes`, the `memory_bytes` of the processes, its
         `seconds`, and the `train_seconds` of them. `auc`, `log_loss` and `NAME_auc` of
         the whole are means over the windows, each weighing its tested examples.
-        `examples_per_second` is that of training, over all windows but the first,
-        which traces the model; 0 if there is no other. The rest is as in
-        `training.train`.
+        `examples_per_second` is that of training, over all windows of this process
+        but its first, which traces the model; 0 if there is no other. The rest is as
+        in `training.train`.
+
+    With `progressive.checkpoint_every`, a run that an earlier process began in
+    `run.directory` goes on behind the window that was saved last, and its result is
+    that of one process, but for times, memory and what tables count in a process.
 
     Raises:
         ValueError: If the config asks for what does not exist, a row lies before the
-            one above it in time, or the training goes astray (see `TrainingGuard`).
-        OSError: If the data cannot be read.
+            one above it in time, the training goes astray (see `TrainingGuard`), or a
+            run that goes on is not that of the config and the log.
+        OSError: If the data cannot be read, or a checkpoint cannot be written.
         tf.errors.OpError: If a table cannot take a step.
     """
     distributed.init()
@@ -65,16 +71,16 @@ def train(
         "binary_crossentropy",
         steps_per_execution=config.run.steps_per_execution,
     )
-    windows, days = [], []
-    for entries, scored in _days(_windows(model, log, config)):
-        windows += entries
-        days.append(_day(entries, scored))
-        if distributed.is_main():
-            tell(_line(len(days), days[-1]))
+    saved = SavedRun(config)
+    try:
+        progress, first = _train(model, log, config, saved, tell)
+    finally:
+        saved.close()
+    windows, days = progress.windows, progress.days
     names = [name for name in days[0] if name.endswith(("auc", "log_loss"))]
     return model, {
         **_plain(mean_of(windows, names)),
-        "examples_per_second": _examples_per_second(windows[1:]),
+        "examples_per_second": _examples_per_second(windows[first + 1 :]),
         **training.count_tables(model),
         "peak_memory_bytes": training.peak_memory(),
         "ranks": distributed.size(),
@@ -85,34 +91,95 @@ def train(
     }
 
 
-def _windows(
-    model: keras.Model, log: TimedLog, config: TrainConfig
-) -> Iterator[tuple[dict[str, Any], Scored]]:
-    """Tests and trains on one window after the other, and yields how each went."""
+def _train(
+    model: keras.Model,
+    log: TimedLog,
+    config: TrainConfig,
+    saved: SavedRun,
+    tell: Callable[[str], None],
+) -> tuple[Progress, int]:
+    """Tests and trains on one window after the other.
+
+    Returns:
+        How they went, and how many of them an earlier process has done.
+    """
+    reports = [TrainingReport(config.run.directory)] if config.run.report else []
     asked = config.progressive
     pool_seconds = asked.pool_seconds if asked.negatives else None
     popularity = Popularity(asked.recent_seconds, pool_seconds) if log.item else None
-    before: Mapping[str, int] = {}
-    for window in log.windows(asked.window_seconds):
-        started = time.perf_counter()
-        scored = _test(model, window, popularity)
-        tested = time.perf_counter()
-        training.fit(model, window.log, config, [TrainingGuard()], verbose=0)
-        trained = time.perf_counter()
-        if popularity is not None:
-            is_click = window.labels == 1
-            popularity.add(window.times[is_click], window.items[is_click])
-        now = _table_sums(model)
-        yield (
-            {**_what(window), **scored.metrics(), **_growth(before, now)}
-            | {
-                "memory_bytes": _resident_bytes(),
-                "seconds": time.perf_counter() - started,
-                "train_seconds": trained - tested,
-            },
-            scored,
-        )
-        before = now
+    progress, step = saved.begin(model)
+    first = len(progress.windows)
+    if first:
+        _tell(tell, f"goes on behind the {first:,} windows of an earlier run")
+    windows = log.windows(asked.window_seconds)
+    for window in same_windows(progress, windows):
+        _note_clicks(popularity, window)
+    for window in windows:
+        number = len(progress.windows)
+        if number == first:
+            _trace_prediction(model, window.log)
+        entry, scored = _go_through(model, window, config, popularity, reports, number)
+        step += window.log.steps_per_epoch("train", config.run.batch_size)
+        if progress.add(entry, scored, checksum(window)) is not None:
+            _tell(tell, _line(progress.days))
+        saved.save(model, progress, step)
+    saved.end(model, progress, step)
+    progress.end_day()
+    _tell(tell, _line(progress.days))
+    for report in reports:
+        report.draw_page()
+    return progress, first
+
+
+def _go_through(
+    model: keras.Model,
+    window: TimeWindow,
+    config: TrainConfig,
+    popularity: Popularity | None,
+    reports: Sequence[TrainingReport],
+    number: int,
+) -> tuple[dict[str, Any], Scored]:
+    """Tests on a window, trains on it, and returns how both went."""
+    before = _table_sums(model)
+    started = time.perf_counter()
+    scored = _test(model, window, popularity)
+    metrics = scored.metrics()
+    tested = time.perf_counter()
+    for report in reports:
+        report.begin_window(number, window.start / NANOSECONDS["s"], metrics)
+    training.fit(model, window.log, config, [TrainingGuard(), *reports], verbose=0)
+    trained = time.perf_counter()
+    _note_clicks(popularity, window)
+    entry = {**_what(window), **metrics, **_growth(before, _table_sums(model))} | {
+        "memory_bytes": _resident_bytes(),
+        "seconds": time.perf_counter() - started,
+        "train_seconds": trained - tested,
+    }
+    return entry, scored
+
+
+def _trace_prediction(model: keras.Model, log: WindowLog) -> None:
+    """Has the model predict batches of two sizes, so that it is traced for all.
+
+    What is traced for one size may round otherwise, and which size comes first depends
+    on where a process begins.
+    """
+    for size in (1, 2):
+        examples = log.examples.take(np.zeros(size, np.int64))
+        batches = WindowLog(log.features, examples).batches("train", size)
+        for inputs, _ in batches:
+            model.predict_on_batch(inputs)
+
+
+def _tell(tell: Callable[[str], None], line: str) -> None:
+    if distributed.is_main():
+        tell(line)
+
+
+def _note_clicks(popularity: Popularity | None, window: TimeWindow) -> None:
+    if popularity is not None:
+        is_click = window.labels == 1
+        popularity.add(window.times[is_click], window.items[is_click])
 
 
 def _test(
@@ -164,39 +231,8 @@ def _growth(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]
     }
 
 
-def _days(
-    windows: Iterator[tuple[dict[str, Any], Scored]],
-) -> Iterator[tuple[list[dict[str, Any]], Scored]]:
-    """Yields the windows of each day, and their examples together."""
-    entries: list[dict[str, Any]] = []
-    parts: list[Scored] = []
-    end = None
-    for entry, scored in windows:
-        start = entry["start"]
-        if end is None:
-            end = start + _DAY
-        if start >= end:
-            yield entries, join(parts)
-            entries, parts = [], []
-            end += (start - end) // _DAY * _DAY + _DAY
-        entries.append(entry)
-        parts.append(scored)
-    if entries:
-        yield entries, join(parts)
-
-
-def _day(entries: list[dict[str, Any]], scored: Scored) -> dict[str, Any]:
-    counts = {
-        name: sum(entry[name] for entry in entries)
-        for name in ("examples", "clicks", "tested_examples")
-    }
-    return {"start": entries[0]["start"], **counts, **scored.metrics()} | {
-        "table_rows": entries[-1]["table_rows"],
-        "memory_bytes": entries[-1]["memory_bytes"],
-    }
-
-
-def _line(number: int, day: Mapping[str, Any]) -> str:
+def _line(days: Sequence[Mapping[str, Any]]) -> str:
+    number, day = len(days), days[-1]
     baselines = ", ".join(
         f"{name.removesuffix('_auc')} {value:.4f}"
         for name, value in day.items()

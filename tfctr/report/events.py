@@ -7,8 +7,8 @@ import pathlib
 from typing import Any
 
 FILE_NAME = "events.jsonl"
-_KINDS = ("begin", "steps", "epoch")
-# What every event has, and what those of intervals and epochs have besides.
+_KINDS = ("begin", "steps", "epoch", "window")
+# What every event has, and what those of intervals, epochs and windows have besides.
 _NUMBERS = ("step", "time")
 _OF_STEPS = ("epoch", "steps", "seconds")
 _OTHERS = ("kind", "metrics", "tables")
@@ -61,6 +61,7 @@ class EventReader:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(directory) / FILE_NAME
         self._offset = 0
+        self._inode: int | None = None
         if not self.path.is_file():
             raise ValueError(
                 f"A run that is watched has a file '{FILE_NAME}', which "
@@ -73,10 +74,14 @@ class EventReader:
 
     def read(self) -> list[Event]:
         """Returns the events since the last call."""
-        with self.path.open("rb") as file:
-            # Another run may have begun in a new file.
-            if file.seek(0, os.SEEK_END) < self._offset:
-                self._offset = 0
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return []  # Another run begins in a new file, in a moment.
+        with file:
+            facts = os.fstat(file.fileno())
+            if facts.st_ino != self._inode or facts.st_size < self._offset:
+                self._inode, self._offset = facts.st_ino, 0
             file.seek(self._offset)
             text = file.read()
         end = text.rfind(b"\n") + 1
@@ -106,7 +111,7 @@ def _is_event(event: Any) -> bool:
     needed: tuple[str, ...] = _NUMBERS
     numbers = [event[name] for name in event if name not in _OTHERS]
     if event["kind"] != "begin":
-        needed += _OF_STEPS
+        needed += _OF_STEPS + (("start",) if event["kind"] == "window" else ())
         metrics, tables = event.get("metrics"), event.get("tables")
         if not isinstance(metrics, dict) or not isinstance(tables, dict):
             return False

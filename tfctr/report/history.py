@@ -12,7 +12,7 @@ _SUMS = ("steps", "seconds", "examples", *(f"{part}_seconds" for part in PARTS))
 
 
 class History:
-    """The intervals and epochs of a run, so far.
+    """The intervals and epochs of a run, so far; or its windows, instead of epochs.
 
     A run that begins again at step s does again what came after s, so what earlier
     events tell of that is dropped. One that begins at step 0 is another run.
@@ -26,6 +26,8 @@ class History:
     def __init__(self) -> None:
         self.intervals: list[Event] = []
         self.epochs: list[Event] = []
+        self.windows: list[Event] = []
+        self.has_windows = False
         self.ranks = 1
         self._first: set[int] = set()  # Steps at which first intervals end.
         self._begins = False
@@ -36,8 +38,11 @@ class History:
             if event["kind"] == "begin":
                 self._begin_at(event["step"])
                 self.ranks = event.get("ranks", 1)
+                self.has_windows = "window" in event
             elif event["kind"] == "epoch":
                 self.epochs.append(event)
+            elif event["kind"] == "window":
+                self.windows.append(event)
             else:
                 if self._begins:
                     self._first.add(event["step"])
@@ -47,6 +52,7 @@ class History:
     def _begin_at(self, step: int) -> None:
         self.intervals = [event for event in self.intervals if event["step"] <= step]
         self.epochs = [event for event in self.epochs if event["step"] <= step]
+        self.windows = [event for event in self.windows if event["step"] <= step]
         self._first = {first for first in self._first if first <= step}
         self._begins = True
         self._whole, self._warm = _RunningMerge(), _RunningMerge()

@@ -1,5 +1,7 @@
 """Numbers as people read them."""
 
+import time
+
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -32,6 +34,11 @@ def duration(seconds: float | None) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02} s"
     return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def moment(seconds: float) -> str:
+    """Returns the minute, in UTC, of a time in seconds since 1970."""
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
 
 
 def metric(value: float | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfctr.report.events import Event
 from tfctr.report.history import PARTS, History, all_tables, speed, time_shares
-from tfctr.report.numbers import duration, metric, percent, short
+from tfctr.report.numbers import duration, metric, moment, percent, short
 from tfctr.report.panels import panels
 from tfctr.report.style import STYLE
 from tfctr.report.table_counts import tiers
@@ -56,6 +56,16 @@ _TABLE_COLUMNS = (
     ("skipped updates", "skipped_updates", short),
 )
 
+_COUNT_COLUMNS = (
+    ("rows", "known_rows"),
+    ("admitted", "inserted_rows"),
+    ("refused", "refused_keys"),
+    ("evicted", "evicted_rows"),
+    ("expired", "expired_rows"),
+)
+# A run may have thousands; the plots show all.
+_MAX_WINDOWS = 100
+
 
 def write_page(history: History, directory: str | os.PathLike[str]) -> pathlib.Path:
     """Writes the page of a run into its directory; whoever reads it sees a whole one.
@@ -69,8 +79,11 @@ def write_page(history: History, directory: str | os.PathLike[str]) -> pathlib.P
     """
     path = pathlib.Path(directory) / FILE_NAME
     partial = path.with_name(f"partial.{path.name}")
-    partial.write_text(render(history, str(directory)), "utf-8")
-    os.replace(partial, path)
+    try:
+        partial.write_text(render(history, str(directory)), "utf-8")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
     return path
 
 
@@ -85,6 +98,8 @@ def render(history: History, name: str) -> str:
     body = [_cards(history, whole), _time(history.warm_total())]
     if history.epochs:
         body.append(_section("Epochs", _epochs(history.epochs)))
+    if history.windows:
+        body.append(_windows(history.windows))
     figures = "".join(
         f"<figure><figcaption>{html.escape(panel.title)} "
         f"<span>{html.escape(panel.note)}</span></figcaption>{panel.svg}</figure>"
@@ -126,7 +141,7 @@ def _cards(history: History, whole: Event) -> str:
         if "disk_bytes" in tables:
             cards.append(("tables on disk", *_both(tables["disk_bytes"], _bytes)))
         cards.append(("hit rate of memory", *_both(tables.get("hit_rate"), percent)))
-    newest = (history.epochs or history.intervals or [whole])[-1]
+    newest = (history.windows or history.epochs or history.intervals or [whole])[-1]
     for name, value in newest["metrics"].items():
         cards.append((name, value, metric(value)))
     texts = (
@@ -191,6 +206,32 @@ def _epochs(epochs: Sequence[Event]) -> str:
         ]
         rows.append(_row(f"{epoch['epoch'] + 1}", "", heads[1:], cells))
     return _table(heads, 1, rows)
+
+
+def _windows(windows: Sequence[Event]) -> str:
+    shown = windows[-_MAX_WINDOWS:]
+    names = dict.fromkeys(name for window in shown for name in window["metrics"])
+    counts = [head for head, _ in _COUNT_COLUMNS]
+    heads = ["window", "steps", "examples", "examples/s", *names, *counts]
+    rows = []
+    for window in shown:
+        tables = all_tables(window)
+        cells = [
+            (window["steps"], short(window["steps"])),
+            _both(window["examples"], short),
+            _both(speed(window), short),
+            *(_both(window["metrics"].get(name), metric) for name in names),
+            *(_both(tables.get(key, 0), short) for _, key in _COUNT_COLUMNS),
+        ]
+        rows.append(_row(moment(window["start"]), "", heads[1:], cells))
+    title = "Windows"
+    if len(shown) < len(windows):
+        title = f"The last {len(shown):,} of {len(windows):,} windows"
+    note = (
+        "<p>By when they begin, in UTC. The model was tested on each before it was "
+        "trained on it: of that are the metrics, but for the loss.</p>"
+    )
+    return _section(title, note + _table(heads, 1, rows))
 
 
 def _tables(whole: Event) -> str:

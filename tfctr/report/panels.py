@@ -32,7 +32,11 @@ def panels(history: History) -> list[Panel]:
     points = history.thinned(_MAX_POINTS)
     if not points:
         return []
-    return [*_of_training(points, history), *_of_tables(points, history)]
+    return [
+        *_of_windows(history.windows),
+        *_of_training(points, history),
+        *_of_tables(points, history),
+    ]
 
 
 def _of_training(points: Sequence[Event], history: History) -> list[Panel]:
@@ -70,6 +74,39 @@ def _of_training(points: Sequence[Event], history: History) -> list[Panel]:
         svg = draw(f"metric {name}", steps, line, from_zero=False)
         found.append(Panel(name, "at the end of each epoch", svg))
     return found
+
+
+def _of_windows(windows: Sequence[Event]) -> list[Panel]:
+    """How the model did on each window before it was trained on it."""
+    size = -(-len(windows) // _MAX_POINTS) or 1
+    parts = [windows[i : i + size] for i in range(0, len(windows), size)]
+    steps = [part[-1]["step"] for part in parts]
+
+    def line(name: str) -> list[float | None]:
+        return [
+            _mean([window["metrics"].get(name) for window in part]) for part in parts
+        ]
+
+    names = dict.fromkeys(name for window in windows for name in window["metrics"])
+    aucs = {
+        name.removesuffix("_auc").replace("_", " "): line(name)
+        for name in names
+        if name == "auc" or name.endswith("_auc")
+    }
+    found = []
+    for title, note, lines in (
+        ("AUC", "of each window, before it was trained on", aucs),
+        ("Log loss", "the same", {"log loss": line("log_loss")}),
+    ):
+        if any(value is not None for values in lines.values() for value in values):
+            svg = draw(f"window {title}", steps, lines, from_zero=False)
+            found.append(Panel(f"{title} of the windows", note, svg))
+    return found
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _of_tables(points: Sequence[Event], history: History) -> list[Panel]:

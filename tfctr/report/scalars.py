@@ -39,13 +39,13 @@ def has_tensorboard() -> bool:
 
 
 class Scalars:
-    """Writes the intervals and epochs of a run as scalars, in its folder `tensorboard`.
+    """Writes intervals, epochs and windows as scalars, in the folder `tensorboard`.
 
     Args:
         directory: Path of the run.
 
     Raises:
-        ValueError: If there is no TensorBoard.
+        ValueError: If there is no TensorBoard, or nothing can be written there.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -55,15 +55,25 @@ class Scalars:
                 "tensorboard=True, and an environment without it. Install it: "
                 "pip install tensorboard, or leave the argument out."
             )
-        # Makes the file at the first scalar.
-        self._writer = tf.summary.create_file_writer(
-            str(pathlib.Path(directory) / FOLDER)
-        )
+        folder = pathlib.Path(directory) / FOLDER
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(
+                "Scalars for TensorBoard need a directory that can be written to. "
+                f"Received: '{folder}' ({error.strerror}). Move it away, name another "
+                "directory, or write none: tensorboard=False."
+            ) from error
+        self._folder = str(folder)
+        self._writer: tf.summary.SummaryWriter | None = None  # Makes a file at once.
 
     def write(self, event: Event) -> None:
         if event["kind"] == "begin":
             return
-        scalars = _of_epoch(event) if event["kind"] == "epoch" else _of_interval(event)
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(self._folder)
+        is_interval = event["kind"] == "steps"
+        scalars = _of_interval(event) if is_interval else _of_epoch(event)
         with self._writer.as_default():
             for name, value in scalars:
                 tf.summary.scalar(name, value, step=event["step"])
@@ -73,7 +83,7 @@ class Scalars:
 def _of_epoch(event: Event) -> Iterator[tuple[str, float]]:
     for name, value in event["metrics"].items():
         if value is not None:
-            yield f"epoch/{name}", value
+            yield f"{event['kind']}/{name}", value
 
 
 def _of_interval(event: Event) -> Iterator[tuple[str, float]]:

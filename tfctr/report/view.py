@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tfctr.report.events import Event, EventReader
 from tfctr.report.history import History, all_tables, speed, time_shares
-from tfctr.report.numbers import duration, metric, percent, short
-from tfctr.report.table_counts import compact, tiers
+from tfctr.report.numbers import duration, metric, moment, percent, short
+from tfctr.report.table_counts import compact, has_disk, tiers
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -112,7 +112,8 @@ def _state(history: History, last: Event, now: float) -> str:
     told = now - last["time"]
     silent = told > max(_SILENCE * last["seconds"], 15.0)
     ago = f", told {duration(told)} ago" if silent else ""
-    return f"epoch {last['epoch'] + 1}, step {last['step']:,}{ranks}{ago}"
+    part = "window" if history.has_windows else "epoch"
+    return f"{part} {last['epoch'] + 1:,}, step {last['step']:,}{ranks}{ago}"
 
 
 def _numbers(history: History, last: Event, whole: Event) -> "RenderableType":
@@ -131,12 +132,16 @@ def _numbers(history: History, last: Event, whole: Event) -> "RenderableType":
     for epoch in history.epochs[-1:]:
         of_epoch = epoch["metrics"].items()
         newest |= {key: value for key, value in of_epoch if key.startswith("val_")}
+    for window in history.windows[-1:]:
+        newest |= window["metrics"]
     grid.add_row(*(f"[dim]{key}[/] [bold]{text}[/]" for key, text in facts.items()))
     metrics = (
         f"[dim]{escape(key)}[/] [bold]{metric(value)}[/]"
         for key, value in newest.items()
     )
     rows: list[RenderableType] = [grid, "  ".join(metrics)]
+    for window in history.windows[-1:]:
+        rows.append(f"[dim]window of {moment(window['start'])}[/]")
     if len(speeds) > 1:
         rows.append(f"[cyan]{sparkline(speeds)}[/] [dim]examples/s[/]")
     return _group(rows)
@@ -173,7 +178,9 @@ def _tables(whole: Event, last: Event) -> "RenderableType":
         for head, name, write in _EXTRA
         if any(counts.get(name) for counts in tables.values())
     }
-    columns = ("rows", "bytes", "hit rate", "evicted", "reads", "writes", "stalls")
+    columns = ["rows", "bytes", "hit rate", "evicted"]
+    if any(map(has_disk, tables.values())):
+        columns += ["reads", "writes", "stalls"]
     for head in (*columns, *extra):
         table.add_column(head, justify="right", no_wrap=True)
     newest = {name: compact(counts) for name, counts in last["tables"].items()}
@@ -187,7 +194,7 @@ def _tables(whole: Event, last: Event) -> "RenderableType":
             table.add_row(
                 "" if index else escape(name),
                 tier["tier"],
-                *cells,
+                *cells[: len(columns)],
                 *extras,
                 style="bold" if name == "all tables" else None,
             )

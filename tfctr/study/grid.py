@@ -32,13 +32,15 @@ def scale_config(config: TrainConfig, cell: Cell) -> TrainConfig:
 
     if cell.rule not in RULES:
         raise ValueError(
-            f"--rules must be of {', '.join(RULES)}. Received: {cell.rule!r}."
+            f"The rule of a run must be one of {', '.join(RULES)}. "
+            f"Received: {cell.rule!r}."
         )
     base = config.run.batch_size
     if cell.batch_size < 1 or cell.batch_size % base:
         raise ValueError(
-            f"--batch-sizes must be multiples of run.batch_size={base}, for which the "
-            f"learning rates of the config are. Received: {cell.batch_size}."
+            f"The batch size of a run must be a multiple of run.batch_size={base}, for "
+            "which the learning rates of the config are. Received: "
+            f"{cell.batch_size}."
         )
     if not config.tables.clip_ratio:
         raise ValueError(

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tfctr.config import TrainConfig
-from tfctr.study.grid import Cell
+from tfctr.study.grid import Cell, scale_config
 
 COLUMNS = (
     "network",
@@ -45,7 +45,10 @@ def open_results(path: pathlib.Path, config: TrainConfig) -> list[dict[str, Any]
             )
     with path.open(newline="") as file:
         lines = csv.DictReader(file)
-        return [_read_row(line, f"'{path}', line {lines.line_num}") for line in lines]
+        return [
+            _read_row(line, f"'{path}', line {lines.line_num}", config)
+            for line in lines
+        ]
 
 
 def cell_of(row: dict[str, Any]) -> Cell:
@@ -101,9 +104,9 @@ def _read_config(path: pathlib.Path) -> TrainConfig:
         ) from error
 
 
-def _read_row(line: dict[str, Any], where: str) -> dict[str, Any]:
+def _read_row(line: dict[str, Any], where: str, config: TrainConfig) -> dict[str, Any]:
     try:
-        return {
+        row: dict[str, Any] = {
             "network": line["network"],
             "batch_size": int(line["batch_size"]),
             "rule": line["rule"],
@@ -115,3 +118,11 @@ def _read_row(line: dict[str, Any], where: str) -> dict[str, Any]:
             f"{','.join(map(str, line.values()))}. Mend the line, or remove it, and "
             "its run is done again."
         ) from error
+    try:
+        scale_config(config, cell_of(row))
+    except ValueError as error:
+        raise ValueError(
+            f"{where} must tell of a run of this study. Received: "
+            f"{','.join(map(str, line.values()))}. {error} Mend the line, or remove it."
+        ) from error
+    return row

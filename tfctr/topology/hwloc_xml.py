@@ -67,7 +67,7 @@ class _Import:
             self._version = int(topology.get("version", "1").partition(".")[0])
             self._object(machine, _Place())
             self._finish(topology, machine)
-        except ValueError as error:
+        except (OverflowError, ValueError) as error:
             raise self._error(
                 f"numbers and sets of CPUs ({error})", topology
             ) from error

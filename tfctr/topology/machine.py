@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from tfctr.topology import consistency
 from tfctr.topology.plain import from_plain
 
 
@@ -289,11 +290,14 @@ class Machine:
             path: Path of an XML file of hwloc 1, 2 or 3.
 
         Raises:
-            ValueError: If the file cannot be read or is no such XML.
+            ValueError: If the file cannot be read or is no such XML, or its parts do
+                not fit together.
         """
         from tfctr.topology import hwloc_xml
 
-        return cls(**hwloc_xml.read(path).parts())
+        machine = cls(**hwloc_xml.read(path).parts())
+        machine._check(f"'{os.fspath(path)}' with ")
+        return machine
 
     @property
     def memory_bytes(self) -> int:
@@ -312,7 +316,8 @@ class Machine:
         """The machine that `to_dict` has turned into plain values.
 
         Raises:
-            ValueError: If the fields are not those of `to_dict`.
+            ValueError: If the fields are not those of `to_dict`, or do not fit
+                together.
         """
         try:
             machine: Self = from_plain(cls, plain)
@@ -321,7 +326,15 @@ class Machine:
                 "A machine must have the fields that `Machine.to_dict` gives. "
                 f"Received: {error}. Write it anew with this version of tfctr."
             ) from error
+        machine._check()
         return machine
+
+    def _check(self, source: str = "") -> None:
+        for problem in consistency.machine_problems(self):
+            raise ValueError(
+                f"The parts of a machine must fit together. Received: {source}"
+                f"{problem}. Correct it, or write the machine anew."
+            )
 
     def to_json(self) -> str:
         """`to_dict` as text."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 # Numbers of the system call set_mempolicy(2), which the C library does not wrap.
 _SYSCALL = {"x86_64": 238, "aarch64": 237, "ppc64le": 261}
-_MODES = {"prefer": 1, "bind": 2, "interleave": 3}
+MODES = {"prefer": 1, "bind": 2, "interleave": 3}
 _WORD_BITS = 8 * ctypes.sizeof(ctypes.c_ulong)
 
 
@@ -35,6 +35,6 @@ def set_policy(policy: str, nodes: Sequence[int]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     # The kernel takes the last argument as one more than the bits that it reads.
     bits = ctypes.c_ulong(len(words) * _WORD_BITS + 1)
-    if libc.syscall(ctypes.c_long(number), _MODES[policy], words, bits) != 0:
+    if libc.syscall(ctypes.c_long(number), MODES[policy], words, bits) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

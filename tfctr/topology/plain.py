@@ -3,7 +3,7 @@
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 
@@ -38,15 +38,15 @@ def _dataclass(kind: type[Any], value: Any, name: str) -> Any:
     if not isinstance(value, Mapping):
         raise TypeError(f"{name or kind.__name__}={value!r}")
     path = f"{name}." if name else ""
-    known = {field.name for field in fields(kind)}
+    known = {field.name: field for field in fields(kind)}
     for key in value:
         if key not in known:
             raise TypeError(f"the field {path}{key}, which is unknown")
+    for key, field in known.items():
+        if key not in value and field.default is MISSING:
+            raise TypeError(f"no field {path}{key}")
     hints = typing.get_type_hints(kind)
     arguments = {
         key: from_plain(hints[key], item, f"{path}{key}") for key, item in value.items()
     }
-    try:
-        return kind(**arguments)
-    except TypeError as error:
-        raise TypeError(f"{name or kind.__name__}: {error}") from error
+    return kind(**arguments)

@@ -1,5 +1,6 @@
 """Decides where each rank goes."""
 
+import numbers
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -93,7 +94,8 @@ def _chosen(machine: Machine, use_gpus: bool | Sequence[int]) -> tuple[Gpu, ...]
 
 
 def _check(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_integer or value < 1:
         raise ValueError(
             f"`{name}` must be a positive integer. Received: {name}={value!r}."
         )

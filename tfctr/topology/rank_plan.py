@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from tfctr.topology import consistency
 from tfctr.topology.plain import from_plain
 
 # By which `python -m tfctr run` hands a plan to its ranks.
@@ -102,7 +103,8 @@ class Plan:
         """The plan that `to_dict` has turned into plain values.
 
         Raises:
-            ValueError: If the fields are not those of `to_dict`.
+            ValueError: If the fields are not those of `to_dict`, or hold what cannot
+                be.
         """
         try:
             plan: Self = from_plain(cls, plain)
@@ -111,6 +113,11 @@ class Plan:
                 "A plan must have the fields that `Plan.to_dict` gives. "
                 f"Received: {error}. Plan anew with this version of tfctr."
             ) from error
+        for problem in consistency.plan_problems(plan):
+            raise ValueError(
+                f"A plan must hold what can be done. Received: {problem}. Correct it, "
+                "or plan anew."
+            )
         return plan
 
     @classmethod

@@ -19,3 +19,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(f"{__name__}.tiered_table_creator")
     return module.TieredTableCreator
+
+
+def __dir__() -> list[str]:
+    return __all__

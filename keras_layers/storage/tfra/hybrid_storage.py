@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_layers.number_checks import is_integer
 from keras_layers.storage.storage import Forecast, Storage
 from keras_layers.storage.tfra.hybrid_rows import HybridRows
 from keras_layers.storage.tfra.hybrid_table import HybridTable
@@ -64,10 +65,10 @@ class HybridStorage(Storage):
         hot: TfraStorage | None = None,
         cold: TieredStorage | None = None,
     ) -> None:
-        if not isinstance(capacity, int) or capacity < 1:
+        if not is_integer(capacity) or capacity < 1:
             raise ValueError(
                 "`capacity` must be an integer, a positive number of rows. "
-                f"Received: capacity={capacity}."
+                f"Received: capacity={capacity!r}."
             )
         for name, tier, kind in (
             ("hot", hot, TfraStorage),
@@ -85,7 +86,7 @@ class HybridStorage(Storage):
                 f"Received: capacity={capacity}. Make it with TfraStorage('hkv', "
                 f"capacity={math.ceil(capacity / HKV_FILLED)}, ...), or more."
             )
-        self._capacity = capacity
+        self._capacity = int(capacity)
         self._hot = hot
         self._cold = cold or TieredStorage()
         if self._cold.loses_rows:

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_layers.number_checks import is_integer
 from keras_layers.storage.byte_size import parse_bytes
 from keras_layers.storage.storage import Forecast, Storage
 from keras_layers.storage.tfra.fused_rows import FusedRows, partition_words
@@ -91,18 +92,21 @@ class TfraStorage(Storage):
                 "`devices` must be a list of device names, such as ['/CPU:0'], or "
                 f"None. Received: devices={devices!r}."
             )
-        if init_size < 0 or (init_size and creator != "cuckoo"):
+        is_size = is_integer(init_size) and init_size >= 0
+        if not is_size or (init_size and creator != "cuckoo"):
             raise ValueError(
-                "`init_size` must not be negative, and goes with creator='cuckoo'. "
-                f"Received: init_size={init_size}, creator={creator!r}."
+                "`init_size` must be an integer of 0 or more, and goes with "
+                f"creator='cuckoo'. Received: init_size={init_size!r}, "
+                f"creator={creator!r}."
             )
-        is_sized = capacity is not None and capacity > 0 and hbm is not None
+        is_number = capacity is not None and is_integer(capacity) and capacity > 0
+        is_sized = is_number and hbm is not None
         is_told = capacity is not None or hbm is not None
         if is_sized != (creator == "hkv") or is_told != is_sized:
             raise ValueError(
                 "`capacity`, a positive number of rows, and `hbm`, their bytes of GPU "
                 "memory, go with creator='hkv', which needs both: rows beyond leave. "
-                f"Received: creator={creator!r}, capacity={capacity}, hbm={hbm!r}."
+                f"Received: creator={creator!r}, capacity={capacity!r}, hbm={hbm!r}."
             )
         if redis is not None and creator != "redis":
             raise ValueError(
@@ -123,8 +127,8 @@ class TfraStorage(Storage):
                 f"creator={creator!r} keeps no rows on a GPU: creator='hkv' does. "
                 f"Received: devices={devices!r}."
             )
-        self._init_size = init_size
-        self._capacity = capacity
+        self._init_size = int(init_size)
+        self._capacity = None if capacity is None else int(capacity)
         self._hbm = hbm
         self._hbm_bytes = None if hbm is None else parse_bytes("hbm", hbm)
         self._redis = None if redis is None else dict(redis)

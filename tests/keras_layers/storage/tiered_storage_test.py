@@ -62,7 +62,7 @@ def read(table, ids):
         ),
         (
             {"num_threads": -1},
-            "`num_threads` must not be negative. Received: num_threads=-1.",
+            "`num_threads` must be an integer of 0 or more. Received: num_threads=-1.",
         ),
         (
             {"numa_node": -1},

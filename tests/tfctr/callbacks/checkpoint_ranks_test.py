@@ -18,6 +18,8 @@ from keras_layers import DynamicEmbedding, TableConfig, TieredStorage
 from keras_layers.dynamic_embedding import layers_of
 from tfctr import distributed
 from tfctr.callbacks import Checkpoint, KStepMerge, StepLosses
+from tfctr.callbacks.checkpoint_writer import CheckpointWriter
+from tfctr.checkpoint import CheckpointDirectory
 from tfctr.distributed import engine
 from tfctr.optimizers import KStepAdam
 
@@ -365,6 +367,8 @@ def test_a_checkpoint_says_how_many_ranks_saved_it(saved):
 
 def test_a_rank_that_does_not_see_the_directory_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "gather_objects", lambda value, name: ["/nowhere/a"])
-    checkpoint = Checkpoint(tmp_path)
+    model = keras.Sequential()
+    model.compile("sgd")
+    writer = CheckpointWriter(CheckpointDirectory(tmp_path), keep=1)
     with pytest.raises(ValueError, match="rank 0, which does not see '/nowhere/a'"):
-        checkpoint._make_draft(3)
+        writer.begin(model, {"step": 3})

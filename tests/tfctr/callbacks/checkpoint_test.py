@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig
 from tfctr.callbacks import Checkpoint
-from tfctr.checkpoint import write_dense
+from tfctr.callbacks.checkpoint_writer import CheckpointWriter
+from tfctr.checkpoint import CheckpointDirectory, write_dense
 
 # Which checkpoints there are.
 
@@ -110,6 +111,26 @@ def test_unchanged_rows_are_not_written_again(tmp_path):
     assert [counts["rows_written"] for counts in written] == [4] * 8
 
 
+def test_a_checkpoint_of_a_progressive_run_is_refused_before_the_model_changes(
+    tmp_path,
+):
+    trained, fresh = Tiny(), Tiny()
+    trained.fit()
+    writer = CheckpointWriter(CheckpointDirectory(tmp_path), keep=1)
+    writer.begin(trained.model, {"step": 4, "epoch": 1, "batch": 0, "config": {}})
+    writer.finish()
+    before = fresh.rows(), fresh.dense()
+    assert before != (trained.rows(), trained.dense())
+    message = (
+        "`Checkpoint` resumes what a `Checkpoint` has saved. Received: "
+        f"'{tmp_path}/step-000000000004', of a progressive run. Go on with it by "
+        "`tfctr train`, or take its weights: tfctr.checkpoint.restore_weights."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Checkpoint(tmp_path).resume(fresh.model, tf.data.Dataset.range(4))
+    assert (fresh.rows(), fresh.dense()) == before
+
+
 class Scores(keras.callbacks.Callback):
     """Logs given numbers as `val_auc`, and remembers the model of each epoch."""
 
@@ -150,7 +171,7 @@ def test_the_best_epoch_of_a_broken_run_counts(tmp_path):
     # As if it had died after the second epoch.
     checkpoint.on_train_end = lambda logs=None: None
     first.fit(seen, checkpoint, epochs=2)
-    checkpoint._finish_writing()
+    checkpoint._writer.finish()
     checkpoint.directory.unlock()
     again = Checkpoint(tmp_path, **options)
     data = tf.data.Dataset.from_tensor_slices((np.arange(16), np.ones((16, 1))))
@@ -196,7 +217,7 @@ def test_the_best_is_kept_until_a_better_one_is_written(tmp_path, monkeypatch):
         write_dense(path, arrays)
 
     monkeypatch.setattr(checkpoint.directory, "remove", note)
-    monkeypatch.setattr("tfctr.callbacks.checkpoint.write_dense", slow)
+    monkeypatch.setattr("tfctr.callbacks.checkpoint_writer.write_dense", slow)
     tiny.fit(Scores(tiny, [0.6, 0.7, 0.8]), checkpoint, epochs=3)
     assert removed
 
@@ -212,6 +233,7 @@ def refuses(error, message):
     "options, message",
     [
         ({"every": 0}, "`every` must be a positive integer. Received: every=0."),
+        ({"keep": "2"}, "`keep` must be a positive integer. Received: keep='2'."),
         ({"keep": 0}, "`keep` must be a positive integer. Received: keep=0."),
         ({"mode": "up"}, "`mode` must be 'min', 'max' or None. Received: mode='up'."),
     ],
@@ -352,7 +374,7 @@ def test_an_error_of_the_disk_reaches_the_training(
             raise OSError(28, "No space left on device", str(path))
         write_dense(path, arrays)
 
-    monkeypatch.setattr("tfctr.callbacks.checkpoint.write_dense", fail)
+    monkeypatch.setattr("tfctr.callbacks.checkpoint_writer.write_dense", fail)
     tiny = Tiny()
     steps = []
     with pytest.raises(OSError, match="No space left on device") as failure:
@@ -372,7 +394,20 @@ def test_an_error_of_the_last_checkpoint_is_raised_too(make_checkpoint, monkeypa
     def fail(path, arrays):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("tfctr.callbacks.checkpoint.write_dense", fail)
+    monkeypatch.setattr("tfctr.callbacks.checkpoint_writer.write_dense", fail)
     with pytest.raises(OSError, match="No space left on device") as failure:
         Tiny().fit(make_checkpoint())
     assert not hasattr(failure.value, "__notes__")  # There is no older one.
+
+
+def test_an_error_without_a_file_gets_its_place(tmp_path, make_checkpoint, monkeypatch):
+    def fail(path, arrays):
+        raise OSError(27, "File too large")
+
+    monkeypatch.setattr("tfctr.callbacks.checkpoint_writer.write_dense", fail)
+    message = (
+        "A checkpoint must be written to its end. Received: File too large, in "
+        rf"'{tmp_path}/.*step-0.*'. Make room there, or name another directory."
+    )
+    with pytest.raises(OSError, match=message):
+        Tiny().fit(make_checkpoint())

@@ -39,10 +39,22 @@ def test_the_mean_is_over_all_batches_that_count(clock):
     callback = Throughput(batch_size=10, warm_up_batches=2)
     callback.on_epoch_begin(0)
     run_batches(callback, clock, [0, 1], seconds=1000.0)
-    assert callback.examples_per_second == 0.0
     run_batches(callback, clock, [2, 3], seconds=1.0)
     run_batches(callback, clock, [4], seconds=3.0)
     assert callback.examples_per_second == 3 * 10 / 5.0
+
+
+def test_the_first_batches_count_where_there_are_no_others(clock):
+    callback, logs = Throughput(batch_size=10), {}
+    for epoch in range(2):
+        callback.on_epoch_begin(epoch)
+        run_batches(callback, clock, [0, 1], seconds=2.0 if epoch == 0 else 0.5)
+        callback.on_epoch_end(epoch, logs)
+    assert logs["examples_per_second"] == 4 * 10 / 5.0
+    run_batches(callback, clock, [2], seconds=5.0)
+    assert callback.examples_per_second == 5 * 10 / 10.0
+    run_batches(callback, clock, [3], seconds=0.5)
+    assert callback.examples_per_second == 10 / 0.5
 
 
 def test_warm_up_counts_over_epochs(clock):
@@ -127,6 +139,14 @@ def test_fit_with_steps_per_execution(
     assert history.history["examples_per_second"][-1] == callback.examples_per_second
 
 
-def test_batch_size_must_be_positive():
-    with pytest.raises(ValueError, match="Received: batch_size=0."):
-        Throughput(batch_size=0)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0,), "`batch_size` must be an integer of 1 or more. Received: batch_size=0."),
+        (("8",), "Received: batch_size='8'."),
+        ((8, -1), "must be an integer of 0 or more. Received: warm_up_batches=-1."),
+    ],
+)
+def test_counts_must_be_in_range(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Throughput(*arguments)

@@ -5,6 +5,7 @@ import importlib
 import json
 import math
 import re
+import shutil
 import time
 import warnings
 
@@ -250,6 +251,30 @@ def test_runs_go_on_in_the_same_file(tmp_path):
     assert total(history.intervals[3:], "tables/plain", "found_rows") == distinct
 
 
+def test_a_run_that_begins_anew_keeps_the_earlier_ones(tmp_path):
+    texts = []
+    (tmp_path / "model.keras").write_text("not of the report")
+    for _ in range(3):
+        report = TrainingReport(tmp_path, every=EVERY, page=False)
+        (tmp_path / "report.html").write_text(f"run {len(texts)}")
+        reader = EventReader(tmp_path)
+        reader.read()
+        fit(make_model(), report)
+        # Who follows goes on with the new file, though that is no shorter.
+        assert reader.read() == read(tmp_path)
+        texts.append((tmp_path / "events.jsonl").read_text())
+        assert texts[-1].count('"begin"') == 1
+    for number in (1, 2):
+        folder = tmp_path / f"earlier-{number}"
+        assert (folder / "events.jsonl").read_text() == texts[number - 1]
+        assert (folder / "report.html").read_text() == f"run {number}"
+        assert EventReader(folder).read()[0]["kind"] == "begin"
+    if has_tensorboard():
+        files = list(tmp_path.rglob("tensorboard/*"))
+        assert len(files) == len({file.parent for file in files}) == 3
+    assert (tmp_path / "model.keras").exists()
+
+
 def test_calls_of_several_steps_end_intervals(tmp_path):
     model = make_model(steps_per_execution=2)
     report = TrainingReport(tmp_path, every=3, page=False, tensorboard=False)
@@ -431,9 +456,41 @@ def test_a_directory_that_goes_away_does_not_end_the_training(tmp_path):
     assert len(caught) == 1
 
 
+def test_a_file_in_the_place_of_the_directory_does_not_end_the_training(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(scalars, "has_tensorboard", lambda: True)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    report = TrainingReport(tmp_path / "run", every=1, page=False, tensorboard=True)
+    shutil.rmtree(tmp_path / "run")
+    (tmp_path / "run").write_text("")
+    message = re.escape(f"'{tmp_path}/run' cannot be written to any more (Scalars for")
+    with pytest.warns(UserWarning, match=message) as caught:
+        model.fit(np.zeros((8, 1)), np.zeros((8, 1)), 2, verbose=0, callbacks=[report])
+    assert len(caught) == 1
+    assert int(model.optimizer.iterations) == 4
+
+
+def test_one_fit_counts_as_the_window_and_the_next_as_an_epoch(tmp_path):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    report = TrainingReport(tmp_path, page=False, tensorboard=False)
+    report.begin_window(5, 3600.0, {"auc": 0.5})
+    for _ in range(2):
+        model.fit(np.zeros((8, 1)), np.zeros((8, 1)), 2, verbose=0, callbacks=[report])
+    ends = [event for event in read(tmp_path) if event["kind"] in ("window", "epoch")]
+    told = [(event["kind"], event["epoch"], event["step"]) for event in ends]
+    assert told == [("window", 5, 4), ("epoch", 0, 8)]
+    assert ends[0]["metrics"]["auc"] == 0.5 and "auc" not in ends[1]["metrics"]
+
+
 def test_every_must_be_positive(tmp_path):
-    with pytest.raises(ValueError, match="Received: every=0."):
-        TrainingReport(tmp_path, every=0)
+    for every in (0, "3", 2.5, True):
+        message = re.escape(f"must be a positive integer. Received: every={every!r}.")
+        with pytest.raises(ValueError, match=message):
+            TrainingReport(tmp_path, every=every)
+    assert TrainingReport(tmp_path, np.int64(3), False, False).every == 3
 
 
 def test_a_directory_must_be_writable_before_the_training(tmp_path):

@@ -56,6 +56,6 @@ def test_empty_split_is_refused():
     with pytest.raises(
         ValueError,
         match="Split 'test' must hold at least one example to be read in batches. "
-        "Received: a log that puts all .* Use a larger log.",
+        "Received: none of the log's 0 examples. Give .* or use a larger log.",
     ):
         Recorder(0).batches("test", 3)

@@ -401,6 +401,18 @@ def test_parquet_with_a_missing_or_wrong_column_is_refused(tmp_path):
             ParquetLog(tmp_path, features)
     with pytest.raises(ValueError, match="must have a column 'click', of the label"):
         ParquetLog(tmp_path, USER, label="click")
+    message = "column 'city', must hold the labels, 1 for a click and 0 for none, or "
+    with pytest.raises(ValueError, match=f"{message}booleans. Received: string. Name"):
+        ParquetLog(tmp_path, USER, label="city")
+    with pytest.raises(ValueError, match="must hold the labels, .* Received: list"):
+        ParquetLog(tmp_path, USER, label="items")
+
+
+def test_tfrecord_labels_that_are_texts_are_refused(tmp_path):
+    log_files.write_records(tmp_path / "part", log_files.rows(5))
+    message = "part.*, column 'city', must hold the labels, .* Received: bytes_list."
+    with pytest.raises(ValueError, match=message):
+        TFRecordLog(tmp_path, USER, label="city")
 
 
 def test_without_pyarrow_parquet_says_what_to_install(tmp_path, monkeypatch):

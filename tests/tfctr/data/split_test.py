@@ -1,5 +1,6 @@
 """Which examples are for the test: the last ones, those of other files, or any."""
 
+import json
 import re
 import sys
 
@@ -9,7 +10,13 @@ import tensorflow as tf
 
 from tfctr.builders import open_log
 from tfctr.config import TrainConfig
-from tfctr.data import Criteo, FeatureDeclaration, Position, RandomSplit
+from tfctr.data import (
+    Criteo,
+    FeatureDeclaration,
+    Position,
+    RandomSplit,
+    SyntheticClickLog,
+)
 
 log_files = sys.modules["log_files"]
 NUMBER = [FeatureDeclaration("number", column="I1")]
@@ -79,9 +86,37 @@ def test_wrong_shares_are_refused(share):
         RandomSplit(share)
 
 
+def test_a_share_is_a_number_of_any_kind():
+    split = RandomSplit(np.float32(0.25))
+    assert repr(split) == "RandomSplit(share=0.25)"
+    assert split == RandomSplit(np.float64(0.25)) == RandomSplit(0.25)
+    for share in (False, "0.1", np.float32(1.0), np.nan):
+        with pytest.raises(ValueError, match=re.escape(f"share={share!r}. A usual sh")):
+            RandomSplit(share)
+
+
+@pytest.mark.parametrize("kind", ["criteo", "synthetic"])
+def test_counts_may_be_numbers_of_numpy(open_small_log, kind):
+    log = SyntheticClickLog(400) if kind == "synthetic" else open_small_log(kind)
+    for number in (np.int64, np.int32, np.uint8):
+        options = {"seed": number(3), "epochs": number(2)}
+        batches = log.batches("train", number(100), **options)
+        expected = log.batches("train", 100, seed=3, epochs=2)
+        assert len(batches) == len(expected)
+        for (_, found), (_, labels) in zip(batches, expected, strict=True):
+            np.testing.assert_array_equal(found, labels)
+    position = Position(np.int64(1), np.int64(2))
+    assert json.dumps(position.to_dict()) == '{"epoch": 1, "batch": 2}'
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        (
+            {"test_share": -1},
+            "'data.test_share' must be 0 or more and below 1. Received: "
+            "data.test_share=-1.0.",
+        ),
         (
             {"test_split": "first"},
             "must be 'last' or 'random'. Received: data.test_spl",
@@ -98,7 +133,9 @@ def test_wrong_settings_are_refused(settings, message):
 
 
 @pytest.mark.parametrize("kind", ["movielens", "synthetic"])
-@pytest.mark.parametrize("settings", [{"test_split": "random"}, {"test_path": "day"}])
+@pytest.mark.parametrize(
+    "settings", [{"test_split": "random"}, {"test_path": "day"}, {"test_share": 0.2}]
+)
 def test_logs_with_a_test_split_of_their_own_take_no_other(kind, settings):
     config = TrainConfig.from_dict({"data": {"kind": kind, "path": "ml", **settings}})
     with pytest.raises(ValueError, match=f"'{kind}' has a test split of its own"):

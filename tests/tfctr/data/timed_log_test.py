@@ -122,6 +122,7 @@ def test_rows_that_lie_before_others_are_named(write_log):
         ({"time": [0, None]}, "row 2, must have a time in column 'time'"),
         ({"time": [0, 2**62]}, "row 2, must have a time in 's' since 1970"),
         ({"label": None}, "must have a column 'label'"),
+        ({"label": ["0", "1"]}, "must hold the labels, 1 for a click and 0 for none"),
         ({"label": [1, 2]}, "row 2, must hold a label of 0 or 1"),
         ({"ad": None}, "must have a column 'ad', of feature 'item'"),
         ({"ad": [[1], [2]]}, "must hold integers"),

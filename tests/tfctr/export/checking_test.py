@@ -26,10 +26,11 @@ def export(tmp_path_factory):
 
 
 def test_an_export_is_equal_to_its_model(clicks, batch, tmp_path, capsys, monkeypatch):
-    path = saved_model(clicks, tmp_path / "1", examples=batch(20, largest=100))
-    file = tmp_path / "result.json"
+    folder = tmp_path / "ads"
+    path = saved_model(clicks, folder / "1", examples=batch(20, largest=100))
+    file = folder / "result.json"
     # Paths may be relative, though the process has a directory of its own.
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
     paths = ["1", "--data", f"1/{CHECKED_ROWS}", "--json", "result.json"]
     assert cli.main(["check-export", *paths]) == 0
     result = json.loads(file.read_text())
@@ -40,7 +41,7 @@ def test_an_export_is_equal_to_its_model(clicks, batch, tmp_path, capsys, monkey
     written = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     assert 0 < written - result["bytes"] < 4000  # Of the manifest itself.
     printed = capsys.readouterr().out
-    assert "clicks, " in printed and "353 rows in float32" in printed
+    assert "ads (clicks), " in printed and "353 rows in float32" in printed
     assert printed.endswith("equal\n") and "NOT" not in printed
 
 
@@ -78,6 +79,8 @@ def test_quantized_rows_are_left_to_be_judged(clicks, batch, answers, tmp_path):
     assert result["is_equal"] and result["tolerance"] is None
     assert 1e-6 < result["max_difference"] < 0.02
     assert "rows in int8" in report(result)
+    for directory, name in (("clicks/1", "clicks"), ("ads/latest", "clicks")):
+        assert f"  model       {name}, " in report({**result, "directory": directory})
     assert report(result).endswith("judge the difference")
 
 

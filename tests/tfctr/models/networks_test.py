@@ -1,6 +1,7 @@
 """The networks: their formulas in NumPy, their sizes, and what they look up."""
 
 import itertools
+import json
 import re
 
 import keras
@@ -386,3 +387,20 @@ def test_dlrm_needs_two_vectors():
         DLRM([user], DynamicTables("sgd"))
     assert "Received: features=['user'], one column of ids." in str(error.value)
     assert DLRM([user, Feature("age", "float32")], DynamicTables("sgd")).dim == 16
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_widths_of_numpy_are_taken_and_no_others_than_positive_integers(network):
+    make, features = NETWORKS[network][0], [Feature("ids", "int64", width=2)]
+    model = make(features, DynamicTables("sgd"), 2, hidden_units=np.array([3, 2]))
+    assert json.loads(json.dumps(model.get_config()))["hidden_units"] == [3, 2]
+    for wrong in ((3, 0), (2.0,), (True,)):
+        message = f"or none. Received: hidden_units={wrong!r}."
+        with pytest.raises(ValueError, match=re.escape(message)):
+            make(features, DynamicTables("sgd"), 2, hidden_units=wrong)
+
+
+def test_widths_of_the_bottom_of_dlrm_are_checked():
+    features = [Feature("ids", "int64", width=2), Feature("age", "float32")]
+    with pytest.raises(ValueError, match=re.escape("Received: bottom_units=(0,).")):
+        DLRM(features, DynamicTables("sgd"), 2, bottom_units=(0,))

@@ -159,16 +159,17 @@ def test_rows_are_bounded_by_expiry_and_admission(recorded, tmp_path):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("run.report=true", "'run.report' must be false unless run.mode='epochs'"),
         ("run.mode=online", "'run.mode' must be one of 'epochs', 'progressive'"),
         ("progressive.window_seconds=0", "'progressive.window_seconds' must be"),
         ("progressive.pool_seconds=-1", "'progressive.pool_seconds' must be"),
         ("progressive.recent_seconds=nan", "'progressive.recent_seconds' must be"),
         ("progressive.negatives=-1", "'progressive.negatives' must be 0 or more"),
+        ("progressive.checkpoint_every=-1", "'progressive.checkpoint_every' must be"),
         ("progressive.time=", "which column tells the time"),
         ("data.kind=criteo", "'data.kind' must be 'parquet'"),
         ("data.path=", "'data.path' must name a file"),
         ("data.test_path=day_9", "tests on each window. Received: data.test_path='day"),
+        ("data.test_share=0.2", "tests on each window. Received: data.test_share=0.2."),
         ("data.test_split=random", "data.test_split='random'. Leave them out."),
         ("data.on_bad_line=stop", "`on_bad_line` must be one of 'raise', 'skip'"),
         ("model.embedding=static", "goes with model.embedding='dynamic'"),

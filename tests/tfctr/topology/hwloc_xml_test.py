@@ -218,3 +218,24 @@ def test_a_file_that_is_missing_is_refused(tmp_path):
 def test_a_directory_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"\(Is a directory\)"):
         Machine.from_hwloc_xml(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        ("0", r"'.*machine.xml' with numa_nodes with the ids \[0, 0\]: at least one,"),
+        ("9" * 24, r"numbers and sets of CPUs \(.*machine.xml'"),
+    ],
+)
+def test_numbers_of_nodes_that_cannot_be_are_refused(tmp_path, number, message):
+    file = tmp_path / "machine.xml"
+    file.write_text(
+        '<topology version="2.0"><object type="Machine" cpuset="0x3">'
+        '<object type="NUMANode" os_index="0" cpuset="0x1"/>'
+        '<object type="Package" cpuset="0x2">'
+        f'<object type="NUMANode" os_index="{number}" cpuset="0x2"/></object>'
+        '<object type="PU" os_index="0" cpuset="0x1"/>'
+        '<object type="PU" os_index="1" cpuset="0x2"/></object></topology>'
+    )
+    with pytest.raises(ValueError, match=message):
+        Machine.from_hwloc_xml(file)

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import pathlib
+import re
 from xml.etree import ElementTree
 
 import pytest
@@ -373,6 +374,34 @@ def test_a_damaged_plan_is_told(monkeypatch):
         Plan.from_json("{")
     with pytest.raises(ValueError, match="the field ranks\\[0\\].color, which is unkn"):
         Plan.from_dict({"ranks": [{"color": 1}]})
+    rank = {"local_rank": 0, "numa_node": 0, "numa_nodes": [0], "cpus": [0]}
+    for ranks, environment, message in [
+        ([{"local_rank": 0}], [], "Received: no field ranks[0].numa_node. Plan anew"),
+        (
+            [{**rank, "cpus": [-1]}],
+            [],
+            "Received: -1 in ranks[0].cpus: from 0 to 2147483647",
+        ),
+        ([{**rank, "cpus": []}], [], "Received: ranks[0].cpus=[]: at least one."),
+        (
+            [{**rank, "intra_op_threads": 0}],
+            [],
+            "Received: ranks[0].intra_op_threads=0: 1 or more.",
+        ),
+        (
+            [{**rank, "memory_nodes": [2**40]}],
+            [],
+            f"Received: {2**40} in ranks[0].memory_nodes: fr",
+        ),
+        (
+            [{**rank, "memory_policy": "keep"}],
+            [],
+            "memory_policy='keep': one of 'prefer', 'bind', 'interleave'. Correct it,",
+        ),
+        ([rank], ["NCCL_DEBUG"], "environment[0]='NCCL_DEBUG': NAME=VALUE. Correct it"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            Plan.from_dict({"ranks": ranks, "environment": environment})
     monkeypatch.delenv("TFCTR_PLAN", raising=False)
     with pytest.raises(ValueError, match="Start the job by `python -m tfctr run`"):
         Plan.from_environment()

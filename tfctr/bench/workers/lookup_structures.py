@@ -6,6 +6,7 @@ the gather of the rows.
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -191,7 +192,7 @@ def readers(workload: Workload) -> dict[str, Callable[[], Callable[..., tf.Tenso
         "gather_alone": gather_alone,
         "perfect_hash": perfect_hash,
         **{
-            name: lambda structure=structure: with_find(structure)  # type: ignore[misc]
+            name: functools.partial(with_find, structure)
             for name, structure in STRUCTURES.items()
         },
     }

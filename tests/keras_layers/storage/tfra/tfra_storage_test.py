@@ -33,7 +33,10 @@ def test_a_recipe_survives_serialisation(name):
         ({"creator": "rocksdb"}, "one of 'cuckoo', 'hkv', 'redis'. Received: creator="),
         ({"devices": "/CPU:0"}, "a list of device names, such as ['/CPU:0'], or None."),
         ({"devices": []}, "a list of device names, such as ['/CPU:0'], or None. Rec"),
-        ({"init_size": -1}, "`init_size` must not be negative, and goes with"),
+        (
+            {"init_size": -1},
+            "`init_size` must be an integer of 0 or more, and goes with",
+        ),
         (
             {"creator": "redis", "init_size": 1},
             "goes with creator='cuckoo'. Received: init_size=1, creator='redis'.",
