@@ -65,7 +65,7 @@ format: setup  ## Format everything.
 	$(BIN)/ruff format .
 	$(if $(CC_FILES),$(BIN)/clang-format -i $(CC_FILES))
 
-docs: $(DOCS)/.made  ## Build the guides and the API reference, in build/docs.
+docs: $(DOCS)/.made  ## Build the guides, the handbook and the API reference, in build/docs.
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 
 # An environment of its own: what builds pages stays out of the pins of the others.

@@ -1,4 +1,4 @@
-"""The guides of docs/ run as they stand: a reader may copy them, block by block."""
+"""Guides and handbook run as they stand: a reader may copy them, block by block."""
 
 import contextlib
 import doctest
@@ -21,7 +21,9 @@ from tfctr.config import TrainConfig
 from tfctr.study import training_run
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-GUIDES = sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs" / "index.md"})
+DOCS = ROOT / "docs"
+GUIDES = sorted(set(DOCS.glob("*.md")) - {DOCS / "index.md"})
+HANDBOOK = sorted((DOCS / "handbook").glob("*.md"))
 BLOCK = re.compile(
     r"(?P<not_run>^<!-- not run: [^\n]+ -->\n)?"
     r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
@@ -37,7 +39,7 @@ COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 class Reader:
-    """Does what a guide says, in the current directory.
+    """Does what a page says, in the current directory.
 
     Files are saved, Python and commands run, all Python in one namespace. What they
     print must be the "Output" below them, where `...` stands for anything.
@@ -109,18 +111,25 @@ def execute(command, *paths):
     return done.stdout
 
 
+def code(guide):
+    """The text of the blocks that run."""
+    blocks = BLOCK.finditer(guide.read_text())
+    return "".join(block["text"] for block in blocks if not block["not_run"])
+
+
 def cases():
-    for guide in GUIDES:
-        several = "horovodrun" in guide.read_text()
+    for guide in (*GUIDES, *HANDBOOK):
+        several = "horovodrun" in code(guide)
         marks = [pytest.mark.multiprocess] if several else []
-        yield pytest.param(guide, id=guide.stem, marks=marks)
+        name = guide.relative_to(DOCS).with_suffix("").as_posix()
+        yield pytest.param(guide, id=name, marks=marks)
 
 
 @pytest.fixture
 def reader(request, tmp_path, monkeypatch):
     guide = request.param
     for word, package in NEEDS.items():
-        if word in guide.read_text() and importlib.util.find_spec(package) is None:
+        if word in code(guide) and importlib.util.find_spec(package) is None:
             pytest.skip(f"this environment has no {package}")
     monkeypatch.chdir(tmp_path)
     # The runs of a study have processes of their own, which start TensorFlow again.
