@@ -1,4 +1,4 @@
-"""What tests of logs in the order of time share, in tests/tfctr/timed_logs.py."""
+"""What tests of `train` share, and those of logs in the order of time."""
 
 import importlib.util
 import pathlib
@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
-PATH = pathlib.Path(__file__).with_name("timed_logs.py")
-SPEC = importlib.util.spec_from_file_location("timed_logs", PATH)
-timed_logs = sys.modules["timed_logs"] = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(timed_logs)
+for name in ("timed_logs", "training_runs"):
+    path = pathlib.Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
 
 
 @pytest.fixture

@@ -1,20 +1,16 @@
 """`train`: from a config to a result, on logs small enough to check by hand."""
 
-import contextlib
 import json
-import os
 import re
-import resource
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from training_runs import TINY, config, load, train
 
 from keras_layers import DynamicEmbedding
 from tfctr import builders, training
 from tfctr.config import TrainConfig
-from tfctr.data import MovieLens, SyntheticClickLog
+from tfctr.data import SyntheticClickLog
 from tfctr.models import DCN, DLRM, DCNv2, DeepFM, WideDeep
 
 SMALL = {
@@ -23,27 +19,6 @@ SMALL = {
     "tables": {"learning_rate": 0.01},
     "run": {"epochs": 2, "batch_size": 250, "learning_rate": 0.01},
 }
-TINY = {
-    "data": {"num_examples": 500, "fields": 2, "ids_per_field": 20},
-    "model": {"dim": 2, "hidden_units": [4]},
-    "run": {"epochs": 2, "batch_size": 64},
-}
-
-
-def config(sections, directory, *overrides):
-    return TrainConfig.from_dict(sections, [f"run.directory={directory}", *overrides])
-
-
-def train(sections, directory, *overrides):
-    """Trains and saves; returns the result."""
-    asked = config(sections, directory, *overrides)
-    model, result = training.train(asked)
-    assert training.save(model, asked) == directory / "model.keras"
-    return result
-
-
-def load(directory):
-    return keras.models.load_model(directory / "model.keras")
 
 
 def rows_of(model):
@@ -211,85 +186,6 @@ def test_a_budget_with_eviction_keeps_rows_within_it(tiny, tmp_path):
     assert 0 < result["rows"] <= 2000 // row_bytes < tiny["rows"]
 
 
-# MovieLens.
-
-GENRES = ("Drama", "Comedy|Drama", "", "Action|Comedy")
-USERS, MOVIES = range(1, 31), range(10, 130, 10)
-
-
-@pytest.fixture
-def movielens_path(tmp_path):
-    """360 ratings: whoever is older likes films with a higher number."""
-    path = tmp_path / "ml-tiny"
-    path.mkdir()
-    ratings = [
-        f"{user}::{movie}::{5 if user * 4 > movie else 1}::0\n"
-        for user in USERS
-        for movie in MOVIES
-    ]
-    users = [f"{u}::{'FM'[u % 2]}::{u}::{u % 5}::{u:05}\n" for u in USERS]
-    movies = [f"{m}::Film {m} (1999)::{GENRES[m // 10 % 4]}\n" for m in MOVIES]
-    (path / "ratings.dat").write_text("".join(ratings))
-    (path / "users.dat").write_text("".join(users))
-    (path / "movies.dat").write_text("".join(movies))
-    return path
-
-
-FAST = ("run.batch_size=32", "run.epochs=4", "tables.learning_rate=0.05")
-
-
-@pytest.mark.parametrize("embedding", ["dynamic", "static"])
-def test_movielens_trains_end_to_end(embedding, movielens_path, tmp_path):
-    result = train(
-        {"data": {"kind": "movielens", "path": str(movielens_path)}},
-        tmp_path,
-        *FAST,
-        "run.learning_rate=0.01",
-        f"model.embedding={embedding}",
-    )
-    assert result["auc"] > 0.9
-    assert "best_auc" not in result
-    log = MovieLens(movielens_path)
-    if embedding == "static":
-        # All ids of both splits, and one row for strangers, of each feature.
-        rows = sum(len(log.vocabulary(f.name)) + 1 for f in log.features)
-        assert result["table_bytes"] == rows * (1 + 16) * 4
-    else:
-        columns, _ = next(iter(log.batches("train", log.num_examples("train"))))
-        columns["genres"] = columns["genres"].flat_values
-        rows = sum(len(np.unique(column.numpy())) for column in columns.values())
-    assert result["rows"] == 2 * rows
-    loaded = load(tmp_path)
-    inputs, labels = next(iter(log.batches("test", log.num_examples("test"))))
-    scores = loaded.predict(inputs, verbose=0)[:, 0]
-    above = scores[labels == 1][:, None] > scores[labels == 0]
-    assert result["auc"] == pytest.approx(above.mean(), abs=0.01)
-
-
-def test_bad_lines_are_left_out_where_the_config_says_so(movielens_path, tmp_path):
-    ratings = movielens_path / "ratings.dat"
-    ratings.write_text(ratings.read_text() + "bad\n")
-    sections = {"data": {"kind": "movielens", "path": str(movielens_path)}}
-    with pytest.raises(ValueError, match=re.escape("Received: 'bad'.")):
-        training.open_log(config(sections, tmp_path))
-    skipping = config(sections, tmp_path, "data.on_bad_line=skip")
-    assert training.open_log(skipping).bad_lines == 1
-
-
-@pytest.mark.slow
-def test_one_epoch_of_the_real_movielens(data_dir, tmp_path):
-    path = data_dir / "ml-1m"
-    if not path.is_dir():
-        pytest.skip(f"there is no {path}: the files of MovieLens 1M.")
-    result = train(
-        {"data": {"kind": "movielens", "path": str(path)}},
-        tmp_path,
-        "run.epochs=1",
-        "run.steps_per_execution=8",
-    )
-    assert 0.78 < result["auc"] < 0.82
-
-
 # The report.
 
 
@@ -315,152 +211,7 @@ def test_the_report_tells_the_results_in_words():
     assert second == "  test log loss 0.5000   (best reachable 0.4000)"
 
 
-# Saving.
-
-
-@pytest.fixture
-def trained(tmp_path):
-    """A model, its config, and the directory where it was saved."""
-    asked = config(TINY, tmp_path, "run.epochs=1")
-    model, _ = training.train(asked)
-    training.save(model, asked)
-    return model, asked, tmp_path
-
-
-@contextlib.contextmanager
-def files_limited_to(num_bytes):
-    """Lets no file grow larger, as on a full disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def files_in(directory):
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
-def test_a_save_that_fails_leaves_what_was_there(trained):
-    model, asked, directory = trained
-    before = files_in(directory)
-    assert len(before["model.keras"]) > 10_000
-    message = (
-        f"'{directory}/model.keras' must be written to its end. Received: File too "
-        "large. Make room there, or set another run.directory; what an earlier run "
-        "saved is as it was."
-    )
-    with files_limited_to(10_000), pytest.raises(OSError, match=re.escape(message)):
-        training.save(model, asked)
-    assert files_in(directory) == before
-
-
-def test_tables_that_may_not_be_saved_leave_what_was_there(trained):
-    model, asked, directory = trained
-    before = files_in(directory)
-    model.get_layer("vectors").save_limit = 1
-    with pytest.raises(ValueError, match="save_limit"):
-        training.save(model, asked)
-    assert files_in(directory) == before
-
-
-def test_a_model_takes_its_name_when_it_is_complete(trained, monkeypatch):
-    model, asked, directory = trained
-    before = files_in(directory)
-    replace = os.replace
-
-    def look_first(source, target):
-        assert files_in(directory)[target.name] == before[target.name]
-        if target.name == "model.keras":
-            assert keras.models.load_model(source).name == model.name
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", look_first)
-    training.save(model, asked)
-    assert files_in(directory).keys() == before.keys()
-
-
-# Training that goes astray.
-
-
-def test_a_budget_without_eviction_stops_the_training(tmp_path):
-    with pytest.raises(tf.errors.ResourceExhaustedError, match="ram=1000 bytes"):
-        train(TINY, tmp_path, "tables.ram=1KB")
-
-
-# Mistakes, all before the first step.
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("data.kind=csv", "'movielens', 'synthetic'. Received: data.kind='csv'"),
-        ("data.kind=criteo", "Received: data.path=''. Say --set data.path=path/to"),
-        ("data.kind=parquet", "Received: data.path=''. Say --set data.path=path/to"),
-        ("data.kind=movielens", "Received: data.path=''. Say --set data.path=path/to"),
-        ("data.num_examples=5", "Received: num_examples=5."),
-        (
-            "model.name=fm",
-            "must be one of 'wide_deep', 'deep_fm', 'dcn', 'dcn_v2', 'dlrm'. Received: "
-            "model.name='fm'.",
-        ),
-        (
-            "model.embedding=x",
-            "one of 'dynamic', 'static'. Received: model.embedding='x",
-        ),
-        ("model.dim=0", "Received: dim=0."),
-        (
-            "tables.optimizer=lion",
-            "must be one of 'sgd', 'adagrad', 'rowwise_adagrad', 'adam', "
-            "'rowwise_adam', 'adamw', 'ftrl'. Received: tables.optimizer='lion'.",
-        ),
-        ("tables.ram=lots", "Received: tables.ram='lots'."),
-        (
-            "tables.ram=9223373TB",
-            "'tables.ram' must be below 2**63 bytes. Received: tables.ram='9223373TB'. "
-            "Leave it empty for no limit.",
-        ),
-        (
-            "data.num_examples=10",
-            "The test split must hold clicks and non-clicks, which AUC compares. "
-            "Received: 0 clicks among 1 examples. Use a larger log.",
-        ),
-        ("tables.eviction_policy=fifo", "Received: eviction_policy='fifo'."),
-    ],
-)
-def test_what_does_not_exist_is_refused(override, message, tmp_path):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        train(TINY, tmp_path, override)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_log_without_a_test_split_is_refused(tmp_path):
-    path = tmp_path / "clicks.txt"
-    fields = ["3"] * 13 + ["0a"] * 26
-    path.write_text("".join("\t".join([label, *fields]) + "\n" for label in "01"))
-    overrides = ("data.kind=criteo", f"data.path={path}", "data.test_share=0")
-    message = (
-        "must have a test split, by which the model is judged. Received: none of 2 "
-        "examples, with data.test_share=0.0. Set data.test_share to 0.1, for example, "
-    )
-    with pytest.raises(ValueError, match=re.escape(message)):
-        train(TINY, tmp_path, *overrides)
-
-
-def test_a_missing_data_directory_is_named(tmp_path):
-    overrides = ("data.kind=movielens", f"data.path={tmp_path}/none")
-    message = f"Received: path='{tmp_path}/none', which does not exist."
-    with pytest.raises(FileNotFoundError, match=re.escape(message)):
-        train(TINY, tmp_path, *overrides)
-
-
-def test_a_directory_that_cannot_be_made_is_refused_before_the_data_is_read(tmp_path):
-    (tmp_path / "file").write_text("")
-    directory = tmp_path / "file" / "run"
-    message = f"Received: run.directory='{directory}' (Not a directory)."
-    with pytest.raises(ValueError, match=re.escape(message)):
-        train(TINY, directory, "data.kind=csv")
+# Clipping.
 
 
 def test_the_share_of_clipped_rows_is_that_of_all_ranks():

@@ -1,5 +1,9 @@
 """Stores to test, with defaults whose arithmetic is exact."""
 
+import importlib.util
+import pathlib
+import sys
+
 import pytest
 
 from tfctr_ops import (
@@ -10,6 +14,11 @@ from tfctr_ops import (
     StoreConfig,
     library,
 )
+
+PATH = pathlib.Path(__file__).with_name("snapshots.py")
+SPEC = importlib.util.spec_from_file_location("snapshots", PATH)
+snapshots = sys.modules["snapshots"] = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(snapshots)
 
 
 @pytest.fixture
@@ -28,6 +37,29 @@ def make_store():
         if limit_bytes is not None:
             budget = MemoryBudget(limit_bytes)
         return EmbeddingStore(StoreConfig(dim=dim, **config), budget)
+
+    return make
+
+
+@pytest.fixture
+def make_mix(make_store, tmp_path):
+    """Makes a store whose rows differ in every bit, in one of snapshots.MIXES."""
+
+    def make(mix, **options):
+        options = {
+            "dim": snapshots.DIM,
+            "optimizer": SparseOptimizer("adagrad", learning_rate=0.1),
+            "initializer": RowInitializer("uniform", 0.0, 0.5),
+            **options,
+        }
+        if snapshots.MIXES[mix] is not None:
+            ssd = str(tmp_path / "ssd")
+            options |= {
+                "limit_bytes": snapshots.MIXES[mix],
+                "eviction_policy": "clock",
+                "ssd_directory": ssd,
+            }
+        return make_store(**options)
 
     return make
 

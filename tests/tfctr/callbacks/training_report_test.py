@@ -1,11 +1,7 @@
 """`TrainingReport`: its numbers are those that sets and dicts count."""
 
 import collections
-import importlib
 import json
-import math
-import re
-import shutil
 import time
 import warnings
 
@@ -21,8 +17,8 @@ from keras_layers import (
     TableConfig,
     TieredStorage,
 )
-from tfctr.callbacks import Throughput, TrainingReport, training_report
-from tfctr.report import EventReader, History, scalars
+from tfctr.callbacks import Throughput, TrainingReport
+from tfctr.report import EventReader, History
 from tfctr.report.scalars import has_tensorboard
 
 BATCH, STEPS, EVERY, EPOCHS = 16, 7, 3, 2
@@ -295,74 +291,6 @@ def test_without_watching_the_data_neither_examples_nor_input_are_known(tmp_path
         assert sum(known) == pytest.approx(line["seconds"])
 
 
-class Clock:
-    """Stands still until somebody moves it."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
-def test_neither_validation_nor_the_time_between_epochs_counts(tmp_path, monkeypatch):
-    clock = Clock()
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    report = TrainingReport(tmp_path, every=2, page=False, tensorboard=False)
-    report.set_model(model)
-    monkeypatch.setattr(time, "perf_counter", clock)
-    report.on_train_begin()
-    for epoch in range(2):
-        report.on_epoch_begin(epoch)
-        for batch in range(4):
-            clock.now += 0.5
-            report.on_train_batch_end(batch, {"loss": math.nan})
-            report.on_test_begin()
-            clock.now += 1000.0
-            report.on_test_end()
-        report.on_epoch_end(epoch, {"loss": 1.0})
-        clock.now += 1000.0
-    lines = of_kind(read(tmp_path), "steps")
-    assert [line["seconds"] for line in lines] == [1.0] * 4
-    # JSON has no NaN.
-    assert [line["metrics"] for line in lines] == [{"loss": None}] * 4
-
-
-@pytest.mark.parametrize(
-    ("step_seconds", "steps", "expected"),
-    [
-        (0.01, 1600, [1, 1, 8, 64, 500, 500, 500]),
-        # Beyond 5000 seconds more, and thirty at the most.
-        (1000.0, 12, [1] * 12),
-        (1.0, 40_000, None),
-    ],
-)
-def test_by_default_a_line_takes_five_to_thirty_seconds(
-    step_seconds, steps, expected, tmp_path, monkeypatch
-):
-    clock = Clock()
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    report = TrainingReport(tmp_path, page=False, tensorboard=False)
-    report.set_model(model)
-    monkeypatch.setattr(time, "perf_counter", clock)
-    report.on_train_begin()
-    report.on_epoch_begin(0)
-    for batch in range(steps):
-        # The first one compiles.
-        clock.now += max(4.0, step_seconds) if batch == 0 else step_seconds
-        report.on_train_batch_end(batch)
-    lines = of_kind(read(tmp_path), "steps")
-    lengths = [line["steps"] for line in lines]
-    if expected is not None:
-        assert lengths == expected
-    else:
-        assert lengths[2:900] == [5] * 898 and lengths[-1] == 30
-        assert all(line["seconds"] <= 30.0 for line in lines)
-        assert len(lines) < 3500
-
-
 @pytest.mark.parametrize("kind", ["dense", "ragged", "sparse"])
 def test_watching_changes_no_batch_and_counts_its_examples(tmp_path, kind):
     rows = tf.ragged.constant([[1], [2, 3], [], [4], [5]], dtype=tf.int64)
@@ -384,92 +312,8 @@ def test_watching_changes_no_batch_and_counts_its_examples(tmp_path, kind):
     assert report._input.read()[1] == 5
 
 
-def test_input_is_what_the_data_takes(tmp_path):
-    took = []
-
-    def slow():
-        for _ in range(5):
-            start = time.time()
-            np.sort(np.random.default_rng(0).random(200_000))
-            took.append(time.time() - start)
-            yield np.zeros((2, 1), np.float32)
-
-    spec = tf.TensorSpec((2, 1), tf.float32)
-    dataset = tf.data.Dataset.from_generator(slow, output_signature=spec)
-    report = TrainingReport(tmp_path, page=False, tensorboard=False)
-    for _ in report.watch(dataset):
-        pass
-    seconds, examples = report._input.read()
-    assert examples == 10
-    # What another prefetching stage would have hidden.
-    assert seconds >= 0.9 * sum(took)
-
-
 def test_the_page_is_there_at_the_end(trained):
     assert "<h1>" in (trained[0] / "report.html").read_text()
-
-
-@pytest.mark.parametrize(
-    ("draw_seconds", "drawn_at"),
-    [
-        # At the end of the training all is drawn.
-        (0.0, [1.0, 2.0, 3.0, 4.0]),
-        # A share of 0.04 of an epoch, and one of 0.2: below 0.05 of more than four.
-        (0.04, [1.0, 2.04, 3.08, 4.12]),
-        (0.2, [1.0, 4.2]),
-    ],
-)
-def test_the_page_is_drawn_while_that_takes_little_time(
-    draw_seconds, drawn_at, tmp_path, monkeypatch
-):
-    clock, drawn = Clock(), []
-
-    def draw(directory):
-        drawn.append(round(clock.now - 100.0, 3))
-        clock.now += draw_seconds
-
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    report = TrainingReport(tmp_path, every=1, tensorboard=False)
-    report.set_model(model)
-    monkeypatch.setattr(time, "perf_counter", clock)
-    monkeypatch.setattr(training_report, "draw", draw)
-    report.on_train_begin()
-    for epoch in range(4):
-        report.on_epoch_begin(epoch)
-        clock.now += 1.0
-        report.on_train_batch_end(0)
-        report.on_epoch_end(epoch)
-    report.on_train_end()
-    assert drawn == drawn_at
-
-
-def test_a_directory_that_goes_away_does_not_end_the_training(tmp_path):
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    report = TrainingReport(tmp_path / "run", every=1, page=False, tensorboard=False)
-    (tmp_path / "run" / "events.jsonl").unlink()
-    (tmp_path / "run").rmdir()
-    message = re.escape(f"'{tmp_path}/run' cannot be written to any more")
-    with pytest.warns(UserWarning, match=message) as caught:
-        model.fit(np.zeros((8, 1)), np.zeros((8, 1)), 2, verbose=0, callbacks=[report])
-    assert len(caught) == 1
-
-
-def test_a_file_in_the_place_of_the_directory_does_not_end_the_training(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(scalars, "has_tensorboard", lambda: True)
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    report = TrainingReport(tmp_path / "run", every=1, page=False, tensorboard=True)
-    shutil.rmtree(tmp_path / "run")
-    (tmp_path / "run").write_text("")
-    message = re.escape(f"'{tmp_path}/run' cannot be written to any more (Scalars for")
-    with pytest.warns(UserWarning, match=message) as caught:
-        model.fit(np.zeros((8, 1)), np.zeros((8, 1)), 2, verbose=0, callbacks=[report])
-    assert len(caught) == 1
-    assert int(model.optimizer.iterations) == 4
 
 
 def test_one_fit_counts_as_the_window_and_the_next_as_an_epoch(tmp_path):
@@ -485,47 +329,8 @@ def test_one_fit_counts_as_the_window_and_the_next_as_an_epoch(tmp_path):
     assert ends[0]["metrics"]["auc"] == 0.5 and "auc" not in ends[1]["metrics"]
 
 
-def test_every_must_be_positive(tmp_path):
-    for every in (0, "3", 2.5, True):
-        message = re.escape(f"must be a positive integer. Received: every={every!r}.")
-        with pytest.raises(ValueError, match=message):
-            TrainingReport(tmp_path, every=every)
-    assert TrainingReport(tmp_path, np.int64(3), False, False).every == 3
-
-
-def test_a_directory_must_be_writable_before_the_training(tmp_path):
-    (tmp_path / "file").write_text("")
-    directory = tmp_path / "file" / "run"
-    message = f"Received: directory='{directory}' (Not a directory)."
-    with pytest.raises(ValueError, match=re.escape(message)):
-        TrainingReport(directory)
-
-
-def test_without_matplotlib_there_is_no_page(tmp_path, monkeypatch):
-    def missing(name):
-        raise ImportError(f"No module named '{name}'")
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ValueError, match=r"pip install matplotlib"):
-        TrainingReport(tmp_path)
-    TrainingReport(tmp_path, page=False)
-
-
-def test_without_tensorboard_there_are_no_scalars(tmp_path, monkeypatch):
-    monkeypatch.setattr(scalars, "has_tensorboard", lambda: False)
-    with pytest.raises(ValueError, match="pip install tensorboard"):
-        TrainingReport(tmp_path, page=False, tensorboard=True)
-    monkeypatch.setattr(training_report, "has_tensorboard", lambda: False)
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    report = TrainingReport(tmp_path, page=False)
-    model.fit(np.zeros((8, 1)), np.zeros((8, 1)), verbose=0, callbacks=[report])
-    assert [path.name for path in tmp_path.iterdir()] == ["events.jsonl"]
-
-
-def test_the_speed_is_that_of_throughput(tmp_path, monkeypatch):
+def test_the_speed_is_that_of_throughput(tmp_path, monkeypatch, clock):
     """Of full batches, as Throughput takes every batch for one."""
-    clock = Clock()
     ids = {name: column[: 4 * BATCH] for name, column in make_ids().items()}
 
     def pass_time(batch, logs):

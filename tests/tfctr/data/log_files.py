@@ -1,6 +1,7 @@
 """Small files of every format that a log reads, and what they hold, in plain Python."""
 
 import gzip
+import math
 import random
 
 from tfctr.data import Avazu, Criteo, FeatureDeclaration, ParquetLog, TFRecordLog
@@ -32,6 +33,14 @@ def criteo_lines(num_lines=400, seed=0):
         ids = [chance.choice(["", f"{chance.randrange(2**32):08x}"]) for _ in range(26)]
         lines.append("\t".join([str(chance.randrange(2)), *numbers, *ids]))
     return lines
+
+
+def criteo_oracle(lines):
+    """The labels, numbers and ids of such lines."""
+    fields = [line.split("\t") for line in lines]
+    numbers = [[math.log1p(max(int(x or 0), 0)) for x in some[1:14]] for some in fields]
+    ids = [[int(x, 16) if x else -1 for x in some[14:]] for some in fields]
+    return [float(some[0]) for some in fields], numbers, ids
 
 
 def avazu_lines(num_lines=400, seed=0):
@@ -151,3 +160,9 @@ def open_small(kind, directory, **options):
     write_records(directory / "a.tfrecord", some[:170])
     write_records(directory / "b.tfrecord", some[170:])
     return TFRecordLog(directory, DECLARED, **options)
+
+
+def whole(log, split="train", **options):
+    """Returns all examples of a split, as one batch."""
+    (batch,) = log.batches(split, log.num_examples(split), **options)
+    return batch

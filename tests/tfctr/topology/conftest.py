@@ -1,12 +1,20 @@
 """Machines written by hand, and those of hwloc's collection."""
 
+import importlib.util
+import pathlib
 import re
+import sys
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tfctr.topology import Core, Gpu, Machine, NumaNode, NvlinkPeer, memory_policy
+
+PATH = pathlib.Path(__file__).with_name("machine_files.py")
+SPEC = importlib.util.spec_from_file_location("machine_files", PATH)
+machine_files = sys.modules["machine_files"] = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(machine_files)
 
 # Most of the files tell nothing here, and writing them takes seconds.
 SILENT = re.compile(
@@ -87,8 +95,8 @@ def roots(collection, tmp_path_factory):
     for path in sorted(collection.glob("*.tar.bz2")):
         folder = tmp_path_factory.mktemp("machine")
         unpack(path, folder)
-        for sys in (*folder.glob("*/sys"), *folder.glob("*/fsroot/sys")):
-            found[path.name] = sys.parent
+        for sys_folder in (*folder.glob("*/sys"), *folder.glob("*/fsroot/sys")):
+            found[path.name] = sys_folder.parent
     return found
 
 

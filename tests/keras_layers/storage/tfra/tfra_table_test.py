@@ -6,59 +6,12 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from table_steps import ANY_STEP, DIM, assert_same_rows, keys, step
 
-from keras_layers import CountAdmission, Expiry, TableConfig, TieredStorage
-from keras_layers.storage.storage import SavedTable
-from keras_layers.storage.tfra.fused_rows import partition_words, to_ids, to_words
+from keras_layers import CountAdmission, Expiry
+from keras_layers.storage.tfra.fused_rows import to_ids, to_words
 from keras_layers.storage.tfra.keyed_rows import DistinctKeys, whole_rows
 from tfctr_ops import RowInitializer, SparseOptimizer
-
-DIM, SEEDS = 3, (2**64 - 1, 22)
-ADAM = SparseOptimizer("adam", 0.5)
-ANY_STEP = tf.constant(-1, tf.int64)
-
-
-@pytest.fixture
-def open_table(tfra_storage):
-    def open_table(storage=None, **options):
-        options = {"optimizer": ADAM, **options}
-        config = TableConfig("ads", dim=DIM, **options)
-        return (storage or tfra_storage()).open(config, SEEDS)
-
-    return open_table
-
-
-@pytest.fixture
-def pair(open_table):
-    """A table here and in `TieredStorage`."""
-
-    def pair(storage=None, **options):
-        return open_table(storage, **options), open_table(TieredStorage(), **options)
-
-    return pair
-
-
-def keys(seed=0, n=50):
-    rng = np.random.default_rng(seed)
-    ids = tf.constant(rng.integers(-9, 9, n) * 2**59)
-    return ids, tf.constant(rng.integers(-1, len(SEEDS), n), tf.int32)
-
-
-def step(table, ids, features, seed=0, rate=0.5):
-    gradients = np.random.default_rng(seed).normal(size=(len(ids), DIM))
-    _, ticket = table.lookup(ids, features, ANY_STEP)
-    return table.update(ticket, tf.constant(gradients, tf.float32), rate)
-
-
-def assert_same_rows(table, other):
-    tables = []
-    for one in (table, other):
-        rows = [np.asarray(column) for column in one.save_rows()]
-        order = np.lexsort((rows[0], rows[1]))
-        tables.append([column[order] for column in rows])
-    for column, expected in zip(*tables, strict=True):
-        np.testing.assert_allclose(column, expected, rtol=1e-5, atol=1e-6)
-
 
 # Operations.
 
@@ -229,30 +182,6 @@ def test_first_rows_are_those_of_the_store(pair, kind):
 # Keys.
 
 
-def test_keys_spread_over_devices_as_ever():
-    # Low half, xor high half, less the sign, modulo: by hand.
-    words = [5, -7, 2**31 + 5, 2**40 + 1, 0, -1, -(2**63), 2**63 - 1]
-    expected = {1: [0] * 8, 3: [2, 0, 2, 2, 0, 0, 0, 0], 8: [5, 6, 5, 1, 0, 0, 0, 0]}
-    for num_devices, devices in expected.items():
-        found = partition_words(tf.constant(words, tf.int64), num_devices)
-        assert found.numpy().tolist() == devices
-        assert found.dtype == tf.int32
-
-
-def test_words_bring_back_ids():
-    ids = tf.constant([0, 1, -1, 2**63 - 1, -(2**63)] * 2, tf.int64)
-    features = tf.constant([0] * 5 + [999] * 5)
-    words = to_words(ids, features)
-    np.testing.assert_array_equal(to_ids(words, features), ids)
-    assert len(set(words.numpy().tolist())) == 10
-
-
-def test_ids_of_52_bits_in_a_thousand_features_never_meet():
-    # Two meet only if the patterns of their features have equal bits above.
-    patterns = to_words(tf.zeros([1000], tf.int64), tf.range(1000))
-    assert len(np.unique(patterns.numpy() >> 52)) == 1000
-
-
 def test_keys_that_meet_are_an_error(open_table):
     table = open_table()
     first = tf.constant([5], tf.int64)
@@ -271,111 +200,6 @@ def test_keys_that_meet_are_an_error(open_table):
 
 
 # Whole tables.
-
-
-@pytest.mark.parametrize(
-    "expiry",
-    [
-        Expiry(every=3, unused_steps=1),
-        Expiry(every=2, min_norm=0.8),
-        Expiry(every=2, max_rows=9),
-        Expiry(every=1, max_rows=7, unused_steps=2, min_norm=0.4),
-    ],
-)
-def test_rows_expire_as_in_the_store(pair, expiry):
-    tables = pair(expiry=expiry, optimizer=SparseOptimizer("adagrad", 0.5))
-    for number in range(7):
-        for table in tables:
-            step(table, *keys(number, n=8), seed=number)
-        assert_same_rows(*tables)
-    assert tables[0].expire() == tables[1].expire()
-    assert_same_rows(*tables)
-    told = [table.stats()["expired_rows"] for table in tables]
-    assert told[0] == told[1] > 0
-
-
-def test_rows_expire_inside_a_function(pair):
-    tables = pair(expiry=Expiry(every=2, max_rows=9))
-    for table in tables:
-
-        @tf.function
-        def train(ids, features, table=table):
-            rows, ticket = table.lookup(ids, features, ANY_STEP)
-            return table.update(ticket, rows + 1.0, tf.constant(0.5))
-
-        for number in range(4):
-            train(*keys(number))
-    assert tables[0].size() == 9
-    assert_same_rows(*tables)
-
-
-def test_without_a_rule_nothing_expires(open_table):
-    with pytest.raises(tf.errors.FailedPreconditionError, match="without a rule"):
-        open_table().expire()
-
-
-def test_snapshots_pass_from_storage_to_storage(pair, tmp_path):
-    for number, (table, other) in enumerate((pair(), pair()[::-1])):
-        step(table, *keys())
-        path = str(tmp_path / str(number))
-        table.begin_save(path, str(tmp_path))
-        step(other, *keys(2))
-        saved = table.save_rows()
-        step(table, *keys(1))  # Not in the snapshot.
-        assert table.finish_save("")["rows"] == len(saved.ids)
-        # Features change places, and bring their seeds.
-        other.restore(SavedTable([path], features=[1, 0], seeds=SEEDS[::-1]))
-        assert other.stats()["step"] == 1
-        table.restore_rows(saved, step=1)
-        ids, features = keys(5)
-        swapped = tf.where(features < 0, features, 1 - features)
-        for one, its_features in ((table, features), (other, swapped)):
-            step(one, ids, its_features)
-        unseen = tf.constant([12345], tf.int64)
-        rows = [
-            one.lookup(unseen, tf.constant([feature]), ANY_STEP)[0]
-            for one, feature in ((table, 0), (other, 1))
-        ]
-        np.testing.assert_allclose(*rows, rtol=0, atol=1e-6)
-        np.testing.assert_allclose(
-            table.read(ids, features), other.read(ids, swapped), rtol=1e-5, atol=1e-6
-        )
-
-
-def test_owners_share_a_snapshot(open_table, tmp_path):
-    table = open_table()
-    step(table, *keys())
-    path = str(tmp_path / "saved")
-    table.begin_save(path, str(tmp_path))
-    table.finish_save("")
-    owners = [open_table() for _ in range(2)]
-    for owner, part in enumerate(owners):
-        part.restore(SavedTable([path], [0, 1], SEEDS, owner, num_owners=2))
-    assert sum(part.size() for part in owners) == table.size()
-    assert all(part.size() > 0 for part in owners)
-
-
-@pytest.mark.parametrize(
-    "column, value",
-    [("features", 2), ("values", np.nan), ("last_steps", 2), ("counts", -1)],
-)
-def test_rows_that_no_table_gives_are_refused(open_table, column, value):
-    table = open_table()
-    step(table, *keys())
-    rows = table.save_rows()
-    bad = tf.fill(tf.shape(getattr(rows, column)), value)
-    bad = tf.cast(bad, getattr(rows, column).dtype)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="as it was"):
-        table.restore_rows(rows._replace(**{column: bad}), step=1)
-    assert table.size() == len(rows.ids)
-    assert step(table, *keys()) == 2
-
-
-def test_a_snapshot_must_be_begun(open_table):
-    with pytest.raises(
-        tf.errors.FailedPreconditionError, match="no snapshot to finish"
-    ):
-        open_table().finish_save("")
 
 
 def test_a_table_that_is_gone_leaves_nothing(open_table, redis_storage):
@@ -471,19 +295,6 @@ def test_rows_are_found_by_their_distinct_keys(open_table):
     assert rows.export().ids.numpy().tolist() == [6]
     rows.clear()
     assert rows.size() == 0
-
-
-def test_a_snapshot_whose_keys_meet_is_refused(open_table):
-    table = open_table()
-    ids = tf.constant([5, 0], tf.int64)
-    twin = to_ids(to_words(ids[:1], tf.constant([0])), tf.constant([1]))
-    saved = open_table(TieredStorage())
-    step(saved, tf.concat([ids[:1], twin], 0), tf.constant([0, 1]))
-    message = (
-        "room for 1 of these rows: the keys of others are the same there. Received: 2"
-    )
-    with pytest.raises(ValueError, match=message):
-        table.restore_rows(saved.save_rows(), 1)
 
 
 def test_a_probe_amid_a_step_ends_it(pair):
