@@ -50,7 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # twice; what goes wrong later reaches us as exceptions.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
-        return int(options.run(options))
+        code = int(options.run(options))
+        print(end="", flush=True)  # At the exit nobody would catch its error.
+        return code
+    except BrokenPipeError:
+        # Who read has seen enough, as in `tfctr inspect runs | head`: that is no error.
+        # What could not be written would fail once more at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # As shells have it of a program that SIGPIPE ends.
     except KeyboardInterrupt:
         print("\ntfctr: interrupted.", file=sys.stderr)
         return 130  # As shells have it.
@@ -86,10 +93,11 @@ def _is_mistake(error: Exception) -> bool:
 def _reason(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return f"The memory of this machine does not suffice. {error}".rstrip()
-    # TensorFlow puts a heading before a message, and the place in the graph behind it,
-    # and of an error in a reader that it called the whole traceback.
+    # TensorFlow puts a heading before a message, and the op behind it or its place in
+    # the graph, and of an error in a reader that it called the whole traceback.
     text = str(getattr(error, "message", error))
     text = text.removeprefix("Graph execution error:").partition("\n\t [[")[0]
+    text = text.partition(" [Op:")[0]
     text = text.partition("\nTraceback (most recent call last):")[0]
     text = re.sub(r"^\s*\{\{.*?\}\}\s*(\w+Error: )?", "", text).strip()
     return " ".join([text, *getattr(error, "__notes__", ())])

@@ -12,6 +12,7 @@ import tomllib
 
 import keras
 import pytest
+import tensorflow as tf
 
 from tfctr import cli, study, training
 
@@ -56,6 +57,19 @@ def test_who_interrupts_a_command_sees_no_traceback(monkeypatch, capsys):
     monkeypatch.setattr(training, "train", interrupted)
     assert cli.main(["train", SYNTHETIC]) == 130
     assert capsys.readouterr().err == "\ntfctr: interrupted.\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_command_that_nobody_reads_any_more_ends_without_a_word(unbuffered):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "tfctr", "topology"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    ended = subprocess.run(
+        command, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, "")
 
 
 def test_train_reports_and_writes_the_result(tmp_path, capsys):
@@ -180,6 +194,16 @@ def test_what_is_noted_on_an_error_is_told_too(monkeypatch, capsys):
     monkeypatch.setattr("tfctr.checkpoint.inspection.inspect", fail)
     assert cli.main(["inspect", "a"]) == 2
     assert "The disk is full. The newest whole checkpoint" in capsys.readouterr().err
+
+
+def test_of_an_error_of_tensorflow_its_message_is_told(monkeypatch, tmp_path, capsys):
+    path = str(tmp_path / "none")
+    monkeypatch.setattr(
+        "tfctr.checkpoint.inspection.inspect", lambda _: tf.io.read_file(path)
+    )
+    assert cli.main(["inspect", "a"]) == 2
+    told = capsys.readouterr().err
+    assert told == f"tfctr: {path}; No such file or directory\n"
 
 
 def test_errors_of_ours_keep_their_traceback(monkeypatch):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from keras_layers.dynamic_embedding import DynamicEmbedding, layers_of
 from tfctr.checkpoint import (
@@ -106,6 +107,7 @@ class CheckpointWriter:
 
         Raises:
             ValueError: If it is damaged, or of another model.
+            tf.errors.DataLossError: If a table's file is damaged.
         """
         state = self.directory.read_state(step)
         path, layers = self.directory.of_step(step), layers_of(model)
@@ -115,8 +117,12 @@ class CheckpointWriter:
                 f"Received: model '{model.name}' with "
                 f"{[layer.name for layer in layers]}."
             )
-        for index, layer in enumerate(layers):
-            layer.restore_snapshot(path / f"layer-{index}")
+        try:
+            for index, layer in enumerate(layers):
+                layer.restore_snapshot(path / f"layer-{index}")
+        except tf.errors.DataLossError as error:
+            error.add_note(self.directory.advice(step))
+            raise
         # After the tables, whose step counters are variables of the model too.
         read_dense(dense_paths(path, len(state["random"])), model)
         set_random_state(state["random"][engine.rank() % len(state["random"])])

@@ -20,7 +20,7 @@ from tfctr.distributed import engine
 from tfctr.report.earlier import set_aside
 from tfctr.report.events import Event, EventFile, EventReader
 from tfctr.report.history import History, merge
-from tfctr.report.page import write_page
+from tfctr.report.page import is_behind, write_page
 from tfctr.report.plots import check_matplotlib
 from tfctr.report.scalars import Scalars, has_tensorboard
 
@@ -127,7 +127,7 @@ class TrainingReport(keras.callbacks.Callback):
         self._epoch_batches = 0
         self._last = self._paused = 0.0
         # Of the page:
-        self._is_old = False
+        self._is_old = is_behind(self.directory)  # By a process that was killed.
         self._draw_seconds = 0.0
         self._drawn = 0.0
 

@@ -40,11 +40,19 @@ class CheckpointDirectory:
 
         Raises:
             ValueError: If another process has it.
+            OSError: If it can neither be written to nor made.
         """
         if self._lock is not None:
             return
-        self.path.mkdir(parents=True, exist_ok=True)
-        lock = (self.path / "LOCK").open("w")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / "LOCK").open("w")
+        except OSError as error:
+            raise OSError(
+                "Checkpoints need a directory that can be written to, or a place to "
+                f"make one. Received: '{self.path}' ({error.strerror}). Name another "
+                "directory, or move away what is there."
+            ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -121,7 +129,7 @@ class CheckpointDirectory:
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(
                 f"'{path / _STATE}' is damaged: expected JSON with the keys 'checksum' "
-                f"and 'files'. Received: {error}. {self._advice(step)}"
+                f"and 'files'. Received: {error}. {self.advice(step)}"
             ) from error
         if state.get("version") != _VERSION:
             raise ValueError(
@@ -131,18 +139,19 @@ class CheckpointDirectory:
         if (found := checksum(state)) != expected:
             raise ValueError(
                 f"'{path / _STATE}' is damaged: expected SHA-256 {expected}. "
-                f"Received: {found}. {self._advice(step)}"
+                f"Received: {found}. {self.advice(step)}"
             )
         for name, expected in files.items():
             found = file_sha256(path / name) if (path / name).exists() else "no file"
             if found != expected:
                 raise ValueError(
                     f"'{path / name}' is damaged: expected SHA-256 {expected}. "
-                    f"Received: {found}. {self._advice(step)}"
+                    f"Received: {found}. {self.advice(step)}"
                 )
         return state
 
-    def _advice(self, step: int) -> str:
+    def advice(self, step: int) -> str:
+        """Returns what to do if the checkpoint of a step is damaged."""
         older = [other for other in self.steps() if other < step]
         if not older:
             return "There is no older checkpoint."

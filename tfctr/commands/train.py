@@ -1,6 +1,7 @@
 """`train`: trains a model from a TOML file."""
 
 import argparse
+import contextlib
 import pathlib
 from typing import Any
 
@@ -41,14 +42,15 @@ def _run(options: argparse.Namespace) -> int:
     how = progressive if is_progressive else training
     model, result = how.train(config)
     is_main = distributed.is_main()
-    if is_main:
-        print(how.report(result), flush=True)
-    # None of them is lost where the others cannot be written.
     try:
-        write_json(options.json if is_main else None, result)
-        if is_main and is_progressive:
-            directory = pathlib.Path(config.run.directory)
-            _write_windows(options.output or directory / "windows.csv", result)
+        # None of them is lost where the others cannot be written.
+        with contextlib.ExitStack() as left:
+            if is_main and is_progressive:
+                windows = pathlib.Path(config.run.directory) / "windows.csv"
+                left.callback(_write_windows, options.output or windows, result)
+            if is_main:
+                left.callback(write_json, options.json, result)
+                print(how.report(result), flush=True)
     finally:
         path = training.save(model, config)
     if is_main:
@@ -76,8 +78,14 @@ def _write_windows(path: str | pathlib.Path, result: dict[str, Any]) -> None:
     from tfctr import progressive
 
     windows = result["windows"]
+    plot = pathlib.Path(path).with_suffix(".svg")
     write("--output", str(path), progressive.to_csv(windows))
     try:
-        progressive.plot(windows, pathlib.Path(path).with_suffix(".svg"))
+        progressive.plot(windows, plot)
+    except OSError as error:
+        raise OSError(
+            "--output must name a file beside which a plot can be written. Received: "
+            f"--output {path} ('{plot}': {error.strerror})."
+        ) from error
     except ImportError as error:
         print(f"  no plot: {error}. Install it: pip install matplotlib.")

@@ -16,7 +16,8 @@ def find_files(path: str | os.PathLike[str], expected: str) -> list[pathlib.Path
         expected: String. What the files hold, for messages.
 
     Raises:
-        FileNotFoundError: If there is no such path, or no file in the directory.
+        FileNotFoundError: If there is no such path, no file in the directory, or a link
+            to nothing.
         PermissionError: If a directory or file may not be read.
     """
     place = pathlib.Path(path)
@@ -25,7 +26,8 @@ def find_files(path: str | os.PathLike[str], expected: str) -> list[pathlib.Path
             files = [
                 file
                 for file in place.iterdir()
-                if file.is_file() and not file.name.startswith((".", "_"))
+                if not file.name.startswith((".", "_"))
+                and (file.is_file() or _is_broken(file))
             ]
         else:
             files = [place] if place.exists() else []
@@ -38,16 +40,27 @@ def find_files(path: str | os.PathLike[str], expected: str) -> list[pathlib.Path
             f"such files. Received: '{place}', {found}. Correct the path."
         )
     for file in files:
+        if _is_broken(file):
+            raise FileNotFoundError(
+                f"'{file}' must be a file. Received: a link to '{os.readlink(file)}', "
+                "which does not exist. Restore that, or remove the link."
+            )
         if not os.access(file, os.R_OK):
             raise _no_permission(file)
     return sorted(files, key=_natural)
 
 
-def _natural(file: pathlib.Path) -> list[tuple[int, str]]:
-    return [
-        (int(word), "") if word.isdigit() else (-1, word)
+def _is_broken(file: pathlib.Path) -> bool:
+    return file.is_symlink() and not file.exists()
+
+
+def _natural(file: pathlib.Path) -> tuple[list[tuple[int, str]], str]:
+    words = [
+        # To `isdigit`, superscripts are digits, of which `int` and `re` know nothing.
+        (int(word), "") if word.isdecimal() else (-1, word)
         for word in re.split(r"(\d+)", file.name)
     ]
+    return words, file.name  # `day_1` and `day_01` have the same numbers.
 
 
 def _no_permission(place: pathlib.Path) -> PermissionError:

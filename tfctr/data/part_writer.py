@@ -31,7 +31,8 @@ class PartWriter:
     Raises:
         ValueError: At `with`, if the directory holds other files, or another process
             is writing to it.
-        OSError: If a file cannot be written to its end.
+        OSError: At `with`, if the directory cannot be made, or a file in it not be
+            removed; and if a file cannot be written to its end.
     """
 
     def __init__(
@@ -52,10 +53,17 @@ class PartWriter:
     def __enter__(self) -> Self:
         if os.path.lexists(self._directory) and not self._directory.is_dir():
             raise _occupied(self._directory, "which is no directory")
-        self._directory.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as lock:
-            lock.enter_context(_locked(self._directory))
-            _clear(self._directory)
+            try:
+                self._directory.mkdir(parents=True, exist_ok=True)
+                lock.enter_context(_locked(self._directory))
+                _clear(self._directory)
+            except OSError as error:
+                raise OSError(
+                    "The target must be a directory that can be written to, or a place "
+                    f"to make one. Received: '{self._directory}' ({error.strerror}). "
+                    "Name another."
+                ) from error
             self._lock = lock.pop_all()
         return self
 

@@ -23,7 +23,8 @@ def to_span(seconds: float, argument: str) -> int:
     Raises:
         ValueError: If it is no positive number, or beyond 146 years.
     """
-    span = round(seconds * NANOSECONDS["s"]) if math.isfinite(seconds) else 0
+    nanoseconds = seconds * NANOSECONDS["s"]  # Infinite, maybe, though seconds are not.
+    span = round(nanoseconds) if math.isfinite(nanoseconds) else 0
     if not 0 < span <= _MOST:
         raise ValueError(
             f"`{argument}` must be a positive number of seconds, of 146 years at most. "

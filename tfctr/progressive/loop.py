@@ -23,8 +23,12 @@ from tfctr.progressive.saved_run import SavedRun, checksum, same_windows
 from tfctr.progressive.scored import Scored, mean_of
 
 
+def _print(line: str) -> None:
+    print(line, flush=True)  # A file or a pipe would get it with the last one.
+
+
 def train(
-    config: TrainConfig, tell: Callable[[str], None] = print
+    config: TrainConfig, tell: Callable[[str], None] = _print
 ) -> tuple[keras.Model, dict[str, Any]]:
     """Goes once through a log in the order of time, each example tested on first.
 

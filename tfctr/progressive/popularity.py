@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from tfctr.data.time_column import NANOSECONDS
+from tfctr.data.time_column import to_span
 
 Items = npt.NDArray[np.generic]
 Int64s = npt.NDArray[np.int64]
@@ -29,6 +29,9 @@ class Popularity:
         recent_seconds: Float.
         pool_seconds: Float. `None`: there is no pool, and no trend.
 
+    Raises:
+        ValueError: If one is no positive number, or beyond 146 years.
+
     Example:
 
     >>> past = Popularity(recent_seconds=1.0)
@@ -41,8 +44,8 @@ class Popularity:
     def __init__(
         self, recent_seconds: float, pool_seconds: float | None = None
     ) -> None:
-        self._recent = round(recent_seconds * NANOSECONDS["s"])
-        self._pool = pool_seconds and round(pool_seconds * NANOSECONDS["s"])
+        self._recent = to_span(recent_seconds, "recent_seconds")
+        self._pool = pool_seconds and to_span(pool_seconds, "pool_seconds")
         self._held = max(self._recent, self._pool or 0)
         # Of all clicks: the items, sorted, and how often each was clicked.
         self._items: Items = np.zeros(0, np.int64)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tfctr.report.events import FILE_NAME as EVENTS
 from tfctr.report.events import Event
 from tfctr.report.history import PARTS, History, all_tables, speed, time_shares
 from tfctr.report.numbers import duration, metric, moment, percent, short
@@ -85,6 +86,14 @@ def write_page(history: History, directory: str | os.PathLike[str]) -> pathlib.P
     finally:
         partial.unlink(missing_ok=True)
     return path
+
+
+def is_behind(directory: str | os.PathLike[str]) -> bool:
+    """Returns whether a run has told of something since its page was drawn."""
+    events, page = pathlib.Path(directory, EVENTS), pathlib.Path(directory, FILE_NAME)
+    if not events.exists() or events.stat().st_size == 0:
+        return False
+    return not page.exists() or page.stat().st_mtime_ns < events.stat().st_mtime_ns
 
 
 def render(history: History, name: str) -> str:

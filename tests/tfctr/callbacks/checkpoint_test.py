@@ -345,13 +345,15 @@ def test_a_damaged_file_is_named_with_the_way_back(saved):
     assert tiny.layer.size() == 16
 
 
-def test_a_damaged_table_is_named(saved):
+def test_a_damaged_table_is_named_with_the_way_back(saved):
     files = [path for path in (saved / "layer-0" / "0").iterdir() if path.is_file()]
     segment = next(path for path in files if "manifest" not in path.name.lower())
     flip(segment, 5000)
     tiny = Tiny()
-    with refuses(tf.errors.DataLossError, f"'{segment}' is damaged"):
+    with refuses(tf.errors.DataLossError, f"'{segment}' is damaged") as raised:
         resume(tiny, saved.parent)
+    [note] = raised.value.__notes__
+    assert note.endswith(f"remove '{saved}' to go back to it.")
     assert tiny.layer.size() == 0
 
 

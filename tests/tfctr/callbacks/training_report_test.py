@@ -2,6 +2,7 @@
 
 import collections
 import json
+import os
 import time
 import warnings
 
@@ -314,6 +315,24 @@ def test_watching_changes_no_batch_and_counts_its_examples(tmp_path, kind):
 
 def test_the_page_is_there_at_the_end(trained):
     assert "<h1>" in (trained[0] / "report.html").read_text()
+
+
+@pytest.mark.parametrize("age", [None, 1, -1])
+def test_a_page_that_a_killed_process_left_behind_is_drawn(age, tmp_path):
+    fit(make_model(), TrainingReport(tmp_path, page=False, tensorboard=False))
+    events, page = tmp_path / "events.jsonl", tmp_path / "report.html"
+    assert not page.exists()
+    if age is not None:
+        page.write_text("drawn before")
+        told = events.stat().st_mtime
+        os.utime(page, (told - age, told - age))
+    TrainingReport(tmp_path, tensorboard=False).draw_page()
+    assert ("<h1>" in page.read_text()) == (age != -1)
+
+
+def test_no_page_is_drawn_of_nothing(tmp_path):
+    TrainingReport(tmp_path, tensorboard=False).draw_page()
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_one_fit_counts_as_the_window_and_the_next_as_an_epoch(tmp_path):

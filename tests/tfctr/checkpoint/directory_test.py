@@ -196,6 +196,21 @@ def test_a_directory_belongs_to_one_at_a_time(directory):
     other.unlock()
 
 
+def test_a_file_in_its_place_is_told(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for path, reason in (
+        (tmp_path / "file", "File exists"),
+        (tmp_path / "file" / "checkpoints", "Not a directory"),
+    ):
+        with pytest.raises(OSError) as raised:
+            CheckpointDirectory(path).lock()
+        assert str(raised.value) == (
+            "Checkpoints need a directory that can be written to, or a place to make "
+            f"one. Received: '{path}' ({reason}). Name another directory, or move away "
+            "what is there."
+        )
+
+
 def test_to_lock_removes_what_a_dead_process_left(directory):
     save(directory, 5)
     (directory.draft(6) / "dense.npz").write_bytes(b"half")

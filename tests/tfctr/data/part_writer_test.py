@@ -94,6 +94,17 @@ def test_a_target_that_is_no_directory_is_refused(tmp_path, log):
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_a_target_that_cannot_be_made_is_refused(tmp_path, log):
+    (tmp_path / "file").write_text("mine")
+    out = tmp_path / "file" / "out"
+    with pytest.raises(OSError) as raised:
+        conversion.convert(log, out, "parquet", "parquet")
+    assert str(raised.value) == (
+        "The target must be a directory that can be written to, or a place to make "
+        f"one. Received: '{out}' (Not a directory). Name another."
+    )
+
+
 def test_a_target_that_another_process_writes_to_is_refused(tmp_path, log):
     out = tmp_path / "out"
     out.mkdir()

@@ -68,7 +68,7 @@ def test_the_first_and_last_times_have_windows(open_log, kind, time, seconds):
 
 
 @pytest.mark.parametrize(
-    "seconds", [0, -1.0, 1e-12, np.nan, np.inf, -np.inf, 1e12], ids=str
+    "seconds", [0, -1.0, 1e-12, np.nan, np.inf, -np.inf, 1e12, 1e300], ids=str
 )
 def test_a_span_is_a_length_of_time(open_log, seconds):
     message = (

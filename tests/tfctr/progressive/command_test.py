@@ -1,7 +1,11 @@
 """`tfctr train --mode progressive`: the files it writes."""
 
 import csv
+import errno
+import io
 import json
+import os
+import pathlib
 import sys
 
 import pytest
@@ -11,7 +15,8 @@ from tfctr import cli, progressive, training
 timed_logs = sys.modules["timed_logs"]
 
 
-def test_the_command_writes_results_windows_and_plot(write_log, tmp_path, capsys):
+@pytest.fixture
+def command(write_log, tmp_path):
     path = write_log(timed_logs.draw_log(300, hours=2))
     lines = ['run.mode = "epochs"']  # --mode wins.
     for section, entries in timed_logs.SECTIONS.items():
@@ -23,7 +28,10 @@ def test_the_command_writes_results_windows_and_plot(write_log, tmp_path, capsys
     toml = tmp_path / "config.toml"
     toml.write_text("\n".join(lines))
     command = ["train", str(toml), "--set", f"data.path={path}"]
-    command += ["--set", f"run.directory={tmp_path}/run", "--mode", "progressive"]
+    return [*command, f"--set=run.directory={tmp_path}/run", "--mode", "progressive"]
+
+
+def test_the_command_writes_results_windows_and_plot(command, tmp_path, capsys):
     output = tmp_path / "windows.csv"
     command += ["--json", f"{tmp_path}/result.json", "--output", str(output)]
     assert cli.main(command) == 0
@@ -38,6 +46,42 @@ def test_the_command_writes_results_windows_and_plot(write_log, tmp_path, capsys
     )
     assert output.with_suffix(".svg").read_text().count("<svg") == 1
     assert (tmp_path / "run" / "model.keras").is_file()
+
+
+class FullDisk(io.StringIO):
+    """Has room for the days, and none for the report."""
+
+    def write(self, text):
+        if "AUC of" in text:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(text)
+
+
+@pytest.mark.parametrize("json_is_full", [False, True])
+def test_no_result_is_lost_where_another_cannot_be_written(
+    json_is_full, command, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sys, "stdout", FullDisk())
+    file = "/dev/full" if json_is_full else f"{tmp_path}/result.json"
+    assert cli.main([*command, "--json", file]) == 2
+    assert sys.stdout.getvalue().startswith("day 1")
+    directory = tmp_path / "run"
+    with (directory / "windows.csv").open() as rows:
+        windows = list(csv.DictReader(rows))
+    assert windows and (directory / "model.keras").is_file()
+    if not json_is_full:
+        result = json.loads(pathlib.Path(file).read_text())
+        assert len(result["windows"]) == len(windows)
+
+
+def test_a_plot_that_cannot_be_written_is_told(command, tmp_path, capsys):
+    (tmp_path / "windows.svg").mkdir()
+    output = f"{tmp_path}/windows.csv"
+    assert cli.main([*command, "--output", output]) == 2
+    assert capsys.readouterr().err == (
+        "tfctr: --output must name a file beside which a plot can be written. "
+        f"Received: --output {output} ('{tmp_path}/windows.svg': Is a directory).\n"
+    )
 
 
 def test_without_matplotlib_there_is_no_plot(tmp_path, monkeypatch, capsys):

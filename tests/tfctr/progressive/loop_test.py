@@ -1,6 +1,7 @@
 """The loop of progressive training, against oracles."""
 
 import collections
+import io
 import json
 import re
 import sys
@@ -54,6 +55,14 @@ def recorded(tmp_path_factory):
         asked = timed_logs.config(path, tmp_path_factory.mktemp("run"))
         _, result = progressive.train(asked, lines.append)
     return path, result, order, tested, lines
+
+
+def test_each_line_is_told_at_once(write_log, tmp_path, monkeypatch):
+    told = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(told))
+    log = write_log(timed_logs.draw_log(60, hours=1))
+    progressive.train(timed_logs.config(log, tmp_path))
+    assert told.getvalue().startswith(b"day 1: ")
 
 
 def test_each_window_is_tested_before_it_is_trained_on(recorded):

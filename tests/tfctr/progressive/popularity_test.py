@@ -1,6 +1,7 @@
 """`Popularity`: the baselines, against counts by hand."""
 
 import collections
+import re
 import sys
 
 import numpy as np
@@ -45,3 +46,14 @@ def test_without_a_pool_there_is_no_trend():
     past = progressive.Popularity(recent_seconds=1.0)
     scores = past.scores(0, np.array([b"x"], object))
     assert list(scores) == ["popularity", "recent_popularity"]
+
+
+@pytest.mark.parametrize("seconds", [1e12, 1e300])
+@pytest.mark.parametrize("name", ["recent_seconds", "pool_seconds"])
+def test_nobody_looks_back_for_more_than_146_years(name, seconds):
+    message = (
+        f"`{name}` must be a positive number of seconds, of 146 years at most. "
+        f"Received: {name}={seconds!r}."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        progressive.Popularity(**{"recent_seconds": 1.0, name: seconds})

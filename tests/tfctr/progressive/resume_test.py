@@ -7,6 +7,7 @@ file is a run that kills itself.
 import importlib.util
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -179,6 +180,26 @@ def test_a_run_goes_on_when_its_log_has_grown(whole, tmp_path, write_log):
     assert state_of(again) == state_of(model)
 
 
+def test_a_run_of_half_a_window_goes_on_without_its_newest_checkpoint(
+    whole, tmp_path, write_log
+):
+    log, model, expected, _ = whole
+    columns = pq.read_table(log).to_pydict()
+    num_rows = sum(time < 10_200 for time in columns["time"])
+    option = "progressive.checkpoint_every=2"
+    begun = write_log({name: values[:num_rows] for name, values in columns.items()})
+    _, _, _, fitted = train(begun, tmp_path, option)
+    assert fitted == 3
+    grown = write_log(columns)
+    with pytest.raises(ValueError, match="remove its newest checkpoint, to go back"):
+        train(grown, tmp_path, option)
+    [_, newest] = sorted((tmp_path / "checkpoints").glob("step-*"))
+    shutil.rmtree(newest)
+    again, result, _, fitted = train(grown, tmp_path, option)
+    assert fitted == 4
+    assert facts(result) == facts(expected) and state_of(again) == state_of(model)
+
+
 @pytest.mark.slow
 def test_a_run_that_was_killed_goes_on(whole, tmp_path):
     log, model, expected, _ = whole
@@ -237,7 +258,8 @@ def test_a_run_goes_on_with_its_log(stopped, write_log, rows):
     message = (
         "A run goes on with the log that it began with.* This is the last window that "
         "was trained, and rows that are added to it are refused: give the run whole "
-        "windows only.$"
+        "windows only, or remove its newest checkpoint, to go back to the one before "
+        "it.$"
     )
     with pytest.raises(ValueError, match=message):
         train(log, stopped, "progressive.checkpoint_every=1")
