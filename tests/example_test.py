@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from helpers import tfra_models
 from tfctr.config import TrainConfig
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -110,12 +111,8 @@ def python(*arguments):
 def test_a_model_of_tfra_trains_with_its_tables_on_ssd(tmp_path):
     if importlib.util.find_spec("tensorflow_recommenders_addons") is None:
         pytest.skip("this environment has no TFRA.")
-    file = ROOT / "tests" / "tfra_models.py"
-    spec = importlib.util.spec_from_file_location("models", file)
-    models = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(models)
     script = str(ROOT / "examples" / "tfra_tiered_table.py")
-    printed = models.run(
+    printed = tfra_models.run(
         "run_script", tmp_path, script=script, arguments=["--epochs=2"]
     )
     numbers = dict(re.findall(r"^(\w.*?)  +([\d,.]+)$", printed, re.M))

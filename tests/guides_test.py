@@ -16,6 +16,7 @@ import tomllib
 
 import pytest
 
+from helpers import tfra_models
 from tfctr import cli
 from tfctr.config import TrainConfig
 from tfctr.study import training_run
@@ -81,8 +82,12 @@ class Reader:
                 assert cli.main(words[3:]) == 0, line
             elif words[:1] == ["python"] and self.has_keras_2:
                 script = {"script": words[1], "arguments": words[2:]}
-                models = ROOT / "tests" / "tfra_models.py"
-                command = [sys.executable, models, "run_script", json.dumps(script)]
+                command = [
+                    sys.executable,
+                    tfra_models.__file__,
+                    "run_script",
+                    json.dumps(script),
+                ]
                 execute([*command, "printed.json"], KERAS_2)
                 print(json.loads(pathlib.Path("printed.json").read_text()))
             elif words[:1] == ["python"]:

@@ -5,7 +5,8 @@ import json
 import keras
 import numpy as np
 import pytest
-from saved_models import (
+
+from helpers.saved_models import (
     COLUMNS,
     adam,
     data,
@@ -16,7 +17,6 @@ from saved_models import (
     table,
     tables,
 )
-
 from keras_layers import DynamicEmbedding, FeatureConfig, TieredStorage
 
 

@@ -5,7 +5,8 @@ import pickle
 import keras
 import numpy as np
 import pytest
-from saved_models import (
+
+from helpers.saved_models import (
     COLUMNS,
     MODELS,
     assert_equal_tables,
@@ -15,7 +16,6 @@ from saved_models import (
     functional,
     layer_of,
 )
-
 from keras_layers import DynamicEmbedding
 
 

@@ -8,7 +8,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from saved_models import (
+
+from helpers.saved_models import (
     DIM,
     MODELS,
     SGD,
@@ -21,7 +22,6 @@ from saved_models import (
     table,
     tables,
 )
-
 from keras_layers import DynamicEmbedding
 
 

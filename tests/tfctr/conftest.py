@@ -1,17 +1,8 @@
 """What tests of `train` share, and those of logs in the order of time."""
 
-import importlib.util
-import pathlib
 import shutil
-import sys
 
 import pytest
-
-for name in ("timed_logs", "training_runs"):
-    path = pathlib.Path(__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(name, path)
-    sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[name])
 
 
 @pytest.fixture

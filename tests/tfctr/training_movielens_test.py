@@ -4,8 +4,8 @@ import re
 
 import numpy as np
 import pytest
-from training_runs import config, load, train
 
+from helpers.training_runs import config, load, train
 from tfctr import training
 from tfctr.data import MovieLens
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 import tensorflow as tf
-from training_runs import TINY, train
+
+from helpers.training_runs import TINY, train
 
 
 def test_a_budget_without_eviction_stops_the_training(tmp_path):

@@ -7,8 +7,8 @@ import resource
 
 import keras
 import pytest
-from training_runs import TINY, config
 
+from helpers.training_runs import TINY, config
 from tfctr import training
 
 

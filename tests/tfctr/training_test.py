@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from training_runs import TINY, config, load, train
 
+from helpers.training_runs import TINY, config, load, train
 from keras_layers import DynamicEmbedding
 from tfctr import builders, training
 from tfctr.config import TrainConfig

@@ -1,11 +1,8 @@
 """Stores to test, with defaults whose arithmetic is exact."""
 
-import importlib.util
-import pathlib
-import sys
-
 import pytest
 
+from helpers import snapshots
 from tfctr_ops import (
     EmbeddingStore,
     MemoryBudget,
@@ -14,11 +11,6 @@ from tfctr_ops import (
     StoreConfig,
     library,
 )
-
-PATH = pathlib.Path(__file__).with_name("snapshots.py")
-SPEC = importlib.util.spec_from_file_location("snapshots", PATH)
-snapshots = sys.modules["snapshots"] = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(snapshots)
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from snapshots import FEATURES, contents
 
+from helpers.snapshots import FEATURES, contents
 from tfctr_ops import MemoryBudget
 
 

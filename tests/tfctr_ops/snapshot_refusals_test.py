@@ -4,8 +4,8 @@ import re
 
 import pytest
 import tensorflow as tf
-from snapshots import contents, fill, restored, train
 
+from helpers.snapshots import contents, fill, restored, train
 from tfctr_ops import SparseOptimizer, find_damage, read_info
 
 # Damage.

@@ -9,8 +9,8 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from snapshots import DIM, FEATURES, MIXES, contents, fill, restored, train
 
+from helpers.snapshots import DIM, FEATURES, MIXES, contents, fill, restored, train
 from tfctr_ops import find_damage, read_info
 
 

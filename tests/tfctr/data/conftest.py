@@ -1,17 +1,9 @@
 """A small MovieLens directory, written by hand, and small files of other formats."""
 
-import importlib.util
-import pathlib
-import sys
-
 import pytest
 
+from helpers import log_files
 from tfctr.data import text_blocks, tf_record
-
-PATH = pathlib.Path(__file__).with_name("log_files.py")
-SPEC = importlib.util.spec_from_file_location("log_files", PATH)
-log_files = sys.modules["log_files"] = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(log_files)
 
 # Users 1 to 30; movies 10, 20, ..., 120; every user rates every movie: 360 ratings.
 USERS, MOVIES = range(1, 31), range(10, 121, 10)

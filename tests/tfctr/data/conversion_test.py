@@ -2,12 +2,12 @@
 
 import json
 import pathlib
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from helpers import log_files
 from tfctr import cli
 from tfctr.commands import data as command
 from tfctr.data import (
@@ -25,7 +25,6 @@ from tfctr.data import (
 from tfctr.metrics import auc
 
 pa = pytest.importorskip("pyarrow")
-log_files = sys.modules["log_files"]
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 

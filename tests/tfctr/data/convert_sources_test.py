@@ -2,12 +2,12 @@
 
 import gzip
 import re
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from helpers import log_files
 from tfctr import cli
 from tfctr.data import (
     FeatureDeclaration,
@@ -20,8 +20,6 @@ from tfctr.data.bad_lines import BadLines
 
 pa = pytest.importorskip("pyarrow")
 from pyarrow import parquet  # noqa: E402
-
-log_files = sys.modules["log_files"]
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from helpers import log_files
 from tfctr import cli, training
 from tfctr.data import (
     Avazu,
@@ -22,7 +23,6 @@ from tfctr.data import (
     conversion,
 )
 
-log_files = sys.modules["log_files"]
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 GOOD = "\t".join(["1", *["2"] * 13, *["0a"] * 26])
 USER = [FeatureDeclaration("user")]

@@ -14,6 +14,7 @@ import keras
 import pytest
 import tensorflow as tf
 
+from helpers import log_files
 from tfctr import distributed
 from tfctr.callbacks import Checkpoint
 from tfctr.data import (
@@ -39,7 +40,6 @@ EVERY, KILLED_AT = 5, 2 * STEPS - 5
 
 def write_logs(directory, movielens_path):
     """Writes files of rows that are numbered in one of their columns."""
-    log_files = sys.modules["log_files"]
     criteo = [line.split("\t") for line in log_files.criteo_lines(ROWS)]
     avazu = [line.split(",") for line in log_files.avazu_lines(ROWS)]
     for row in range(ROWS):

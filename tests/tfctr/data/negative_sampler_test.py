@@ -1,15 +1,13 @@
 """`NegativeSampler`: non-clicks come from the clicks of the past."""
 
 import collections
-import sys
 
 import numpy as np
 import pytest
 
+from helpers import timed_logs
 from tfctr.data import FeatureDeclaration, NegativeSampling
 from tfctr.data.negative_sampler import NegativeSampler
-
-timed_logs = sys.modules["timed_logs"]
 
 SAMPLING = NegativeSampling(3, pool_seconds=3000.0, seed=5)
 

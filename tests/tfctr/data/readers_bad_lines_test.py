@@ -2,14 +2,13 @@
 
 import logging
 import re
-import sys
 
 import numpy as np
 import pytest
 
+from helpers import log_files
 from tfctr.data import Criteo, FeatureDeclaration, ParquetLog, TFRecordLog
 
-log_files = sys.modules["log_files"]
 USER = [FeatureDeclaration("user")]
 GOOD = "\t".join(["1", *["2"] * 13, *["0a"] * 26])
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 import tensorflow as tf
 
+from helpers import log_files
 from tfctr.data import Avazu, Criteo, FeatureDeclaration, ParquetLog, TFRecordLog
 
-log_files = sys.modules["log_files"]
 USER = [FeatureDeclaration("user")]
 GOOD = "\t".join(["1", *["2"] * 13, *["0a"] * 26])
 

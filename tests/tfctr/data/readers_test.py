@@ -2,16 +2,14 @@
 
 import gzip
 import math
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from helpers import log_files
 from tfctr.data import Criteo, FeatureDeclaration, ParquetLog, Position
 from tfctr.distributed.dataset import _shard
-
-log_files = sys.modules["log_files"]
 
 
 def listed(value):

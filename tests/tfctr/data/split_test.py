@@ -2,12 +2,12 @@
 
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from helpers import log_files
 from tfctr.builders import open_log
 from tfctr.config import TrainConfig
 from tfctr.data import (
@@ -18,7 +18,6 @@ from tfctr.data import (
     SyntheticClickLog,
 )
 
-log_files = sys.modules["log_files"]
 NUMBER = [FeatureDeclaration("number", column="I1")]
 
 

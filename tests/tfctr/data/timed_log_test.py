@@ -2,15 +2,13 @@
 
 import collections
 import re
-import sys
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from helpers import timed_logs
 from tfctr.data import FeatureDeclaration, NegativeSampling, TimeColumn, TimedLog
-
-timed_logs = sys.modules["timed_logs"]
 
 
 @pytest.mark.parametrize(("files", "group"), [(1, 1000), (1, 7), (3, 50), (2, 1)])

@@ -1,7 +1,6 @@
 """Tables that TFRA has trained and saved, in a layer of tfctr."""
 
 import importlib.util
-import pathlib
 import sys
 
 import keras
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from helpers import tfra_models
 from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig
 from tfctr import cli
 from tfctr.commands import import_tfra as command_module
@@ -16,11 +16,7 @@ from tfctr.migration import import_tfra
 from tfctr.migration.tfra import SLOTS
 from tfctr_ops import read_info
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-spec = importlib.util.spec_from_file_location("models", ROOT / "tests/tfra_models.py")
-models = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(models)
-DIM = models.DIM
+DIM = tfra_models.DIM
 TABLES = {"user-parameter": "users/user", "item-parameter": "items/item"}
 OPTIMIZERS = {
     "legacy_adam": ("adam", keras.optimizers.Adam),
@@ -36,7 +32,7 @@ def saved(tmp_path_factory):
         pytest.skip("this environment has no TFRA")
     path = tmp_path_factory.mktemp("saved")
     arguments = {"directory": str(path), "optimizers": list(OPTIMIZERS)}
-    return path, models.run("save_for_import", path, **arguments)
+    return path, tfra_models.run("save_for_import", path, **arguments)
 
 
 def make_layer(optimizer):
@@ -90,15 +86,15 @@ def test_a_layer_goes_on_where_tfra_stopped(saved, kind, form, tmp_path, capsys)
         np.testing.assert_array_equal(read, np.array(vectors, np.float32))
     assert layer.size() == sum(len(expected["tables"][table]) for table in TABLES)
 
-    ids = {"user": models.STEP_IDS, "item": []}
+    ids = {"user": tfra_models.STEP_IDS, "item": []}
     with tf.GradientTape() as tape:
         inputs = {name: tf.constant(part, tf.int64) for name, part in ids.items()}
         outputs = layer(inputs, training=True)
-        loss = tf.reduce_sum(outputs["user"] * models.step_gradient())
+        loss = tf.reduce_sum(outputs["user"] * tfra_models.step_gradient())
     tape.gradient(loss, layer.trainable_variables)
     ids, vectors = zip(*expected["after"], strict=True)
     np.testing.assert_allclose(layer.read_rows(ids, "user"), vectors, atol=1e-6)
-    assert set(models.STEP_IDS) <= set(ids)
+    assert set(tfra_models.STEP_IDS) <= set(ids)
 
 
 def write_files(path, name, keys, values, shard="1of1_rank0_size1"):

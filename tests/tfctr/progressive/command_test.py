@@ -10,9 +10,8 @@ import sys
 
 import pytest
 
+from helpers import timed_logs
 from tfctr import cli, progressive, training
-
-timed_logs = sys.modules["timed_logs"]
 
 
 @pytest.fixture

@@ -11,12 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from helpers import timed_logs
 from tfctr import builders, distributed, progressive, training
 from tfctr.config import TrainConfig
 from tfctr.data import NegativeSampling
 from tfctr.metrics import auc
-
-timed_logs = sys.modules["timed_logs"]
 
 
 class Clock:

@@ -2,14 +2,12 @@
 
 import collections
 import re
-import sys
 
 import numpy as np
 import pytest
 
+from helpers import timed_logs
 from tfctr import progressive
-
-timed_logs = sys.modules["timed_logs"]
 
 
 def test_baselines_equal_counts_by_hand():

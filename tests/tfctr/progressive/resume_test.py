@@ -4,9 +4,7 @@ The oracle is the run that nobody stopped and that saved nothing. Run as a progr
 file is a run that kills itself.
 """
 
-import importlib.util
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -18,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from helpers import timed_logs
 from keras_layers import DynamicEmbedding
 from tfctr import cli, progressive, training
 from tfctr.checkpoint import CheckpointDirectory
@@ -38,15 +37,6 @@ OF_A_PROCESS = ("memory_bytes", "seconds", "train_seconds", "table_bytes")
 OF_A_PROCESS += ("admission_bytes",)
 
 
-def timed_logs():
-    if "timed_logs" not in sys.modules:
-        path = pathlib.Path(__file__).parents[1] / "timed_logs.py"
-        spec = importlib.util.spec_from_file_location("timed_logs", path)
-        module = sys.modules["timed_logs"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["timed_logs"]
-
-
 def train(log, directory, *overrides, dies_at=None, kill=None):
     """Trains, and dies in the middle of a window if it is told which."""
     lines, fitted = [], []
@@ -58,7 +48,7 @@ def train(log, directory, *overrides, dies_at=None, kill=None):
         if len(fitted) == dies_at:
             kill()
 
-    config = timed_logs().config(log, directory, *ASKED, *overrides)
+    config = timed_logs.config(log, directory, *ASKED, *overrides)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "fit", dying_fit)
         model, result = progressive.train(config, lines.append)
@@ -99,7 +89,7 @@ def means(result):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     path = tmp_path_factory.mktemp("log")
-    columns = timed_logs().draw_log(400, hours=2)
+    columns = timed_logs.draw_log(400, hours=2)
     columns["time"][columns["time"] >= 12_000] += 86_400  # Two days.
     pq.write_table(pa.table(columns), path / "0.parquet")
     model, result, lines, _ = train(path, tmp_path_factory.mktemp("run"))
@@ -205,7 +195,11 @@ def test_a_run_that_was_killed_goes_on(whole, tmp_path):
     log, model, expected, _ = whole
     command = [sys.executable, __file__, str(log), str(tmp_path), "4"]
     killed = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stdout
     option = "progressive.checkpoint_every=1"
@@ -253,7 +247,7 @@ def test_a_setting_that_the_checkpoint_does_not_know_was_at_its_default(
 
 @pytest.mark.parametrize("rows", [slice(1, None), slice(0, 9)])
 def test_a_run_goes_on_with_its_log(stopped, write_log, rows):
-    columns = timed_logs().draw_log(400, hours=2)
+    columns = timed_logs.draw_log(400, hours=2)
     log = write_log({name: values[rows] for name, values in columns.items()})
     message = (
         "A run goes on with the log that it began with.* This is the last window that "
@@ -276,8 +270,8 @@ def progress_of(windows):
 
 @pytest.mark.parametrize("changed", ["time", "ad", "user", "label", "order"])
 def test_other_rows_of_a_window_are_refused(write_log, changed):
-    columns = timed_logs().draw_log(100, hours=2)
-    log = timed_logs().open_log(write_log(columns))
+    columns = timed_logs.draw_log(100, hours=2)
+    log = timed_logs.open_log(write_log(columns))
     progress = progress_of(log.windows(1200))
     assert len(list(same_windows(progress, log.windows(1200)))) == 6
     # Two rows of a click and of none, in the second window.
@@ -302,7 +296,7 @@ def test_other_rows_of_a_window_are_refused(write_log, changed):
         "files, add rows behind the last window only, or name another run.directory to "
         "begin anew.$"
     )
-    windows = timed_logs().open_log(write_log(columns)).windows(1200)
+    windows = timed_logs.open_log(write_log(columns)).windows(1200)
     with pytest.raises(ValueError, match=message):
         list(same_windows(progress, windows))
 
@@ -317,13 +311,13 @@ def test_texts_and_lists_are_compared(write_log):
         for bags in ([[1], [2, 3]], [[1, 2], [3]], [[1], [2, 4]]):
             columns = {"time": [0, 1], "label": [0, 1], "word": words, "bag": bags}
             log = write_log(columns)
-            opened = timed_logs().open_log(log, item="", features=features)
+            opened = timed_logs.open_log(log, item="", features=features)
             found.add(checksum(next(opened.windows(60))))
     assert len(found) == 6
 
 
 def test_a_log_that_ends_early_is_told(whole, stopped, monkeypatch):
-    log = timed_logs().open_log(whole[0])
+    log = timed_logs.open_log(whole[0])
     monkeypatch.setattr(type(log), "windows", lambda self, seconds: iter(()))
     with pytest.raises(ValueError, match="Received: the end of the log. Restore"):
         train(whole[0], stopped, "progressive.checkpoint_every=1")

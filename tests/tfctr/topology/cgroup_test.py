@@ -1,8 +1,8 @@
 """What a process may use of a machine: its cgroups, and its affinity."""
 
 import pytest
-from machine_files import cpus_of, two_packages
 
+from helpers.machine_files import cpus_of, two_packages
 from tfctr.topology import Machine
 
 

@@ -1,20 +1,12 @@
 """Machines written by hand, and those of hwloc's collection."""
 
-import importlib.util
-import pathlib
 import re
-import sys
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tfctr.topology import Core, Gpu, Machine, NumaNode, NvlinkPeer, memory_policy
-
-PATH = pathlib.Path(__file__).with_name("machine_files.py")
-SPEC = importlib.util.spec_from_file_location("machine_files", PATH)
-machine_files = sys.modules["machine_files"] = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(machine_files)
 
 # Most of the files tell nothing here, and writing them takes seconds.
 SILENT = re.compile(

@@ -1,7 +1,6 @@
 """GPUs, NICs and SSDs as Linux shows them on the bus."""
 
-from machine_files import two_packages
-
+from helpers.machine_files import two_packages
 from tfctr.topology import Machine
 
 

@@ -3,8 +3,8 @@
 import os
 
 import pytest
-from machine_files import CPU, NODE, cpu_files, cpus_of, two_packages
 
+from helpers.machine_files import CPU, NODE, cpu_files, cpus_of, two_packages
 from tfctr.topology import Machine
 
 

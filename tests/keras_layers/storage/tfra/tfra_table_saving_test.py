@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from table_steps import ANY_STEP, SEEDS, assert_same_rows, keys, step
 
+from helpers.table_steps import ANY_STEP, SEEDS, assert_same_rows, keys, step
 from keras_layers import Expiry, TieredStorage
 from keras_layers.storage.storage import SavedTable
 from keras_layers.storage.tfra.fused_rows import to_ids, to_words

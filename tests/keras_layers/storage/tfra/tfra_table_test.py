@@ -6,8 +6,8 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from table_steps import ANY_STEP, DIM, assert_same_rows, keys, step
 
+from helpers.table_steps import ANY_STEP, DIM, assert_same_rows, keys, step
 from keras_layers import CountAdmission, Expiry
 from keras_layers.storage.tfra.fused_rows import to_ids, to_words
 from keras_layers.storage.tfra.keyed_rows import DistinctKeys, whole_rows

@@ -1,21 +1,17 @@
 """`TieredTableCreator` under models that people have: the same as on TFRA's tables."""
 
 import importlib.util
-import pathlib
 
 import pytest
 import tensorflow as tf
+
+from helpers import tfra_models
 
 if importlib.util.find_spec("tensorflow_recommenders_addons") is None:
     pytest.skip("this environment has no TFRA", allow_module_level=True)
 
 from keras_layers.storage.tfra import TieredTableCreator
 from keras_layers.storage.tfra.import_guard import import_tfra
-
-ROOT = pathlib.Path(__file__).resolve().parents[4]
-spec = importlib.util.spec_from_file_location("models", ROOT / "tests/tfra_models.py")
-models = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(models)
 
 SLOTS = {
     "legacy_adam": ("m", "v"),
@@ -35,7 +31,7 @@ SLOTS = {
     ],
 )
 def test_a_model_does_the_same_on_our_tables(optimizer, saver, names, tmp_path):
-    result = models.run(
+    result = tfra_models.run(
         "compare",
         tmp_path,
         directory=str(tmp_path),
@@ -72,16 +68,16 @@ def test_a_model_does_the_same_on_our_tables(optimizer, saver, names, tmp_path):
     assert result["served"] == pytest.approx(result["predicted"], abs=1e-6)
     if optimizer == "adam":
         saved = {"directory": str(tmp_path / "saved")}
-        alone = models.run("load_and_predict", tmp_path, **saved)
+        alone = tfra_models.run("load_and_predict", tmp_path, **saved)
         assert alone == pytest.approx(result["predicted"], abs=1e-6)
 
 
 @pytest.mark.soak
 def test_the_rows_of_the_oldest_timestamps_leave(tmp_path):
-    result = models.run("restrict_by_age", tmp_path, directory=str(tmp_path))
+    result = tfra_models.run("restrict_by_age", tmp_path, directory=str(tmp_path))
     trained, restricted = result["trained"], result["restricted"]
     ids = [id_ for id_, _ in trained["user-parameter"]]
-    kept = sorted(sorted(ids, key=models.newness)[-20:])
+    kept = sorted(sorted(ids, key=tfra_models.newness)[-20:])
     assert len(ids) > 40
     ends = [name.rpartition("/")[2] for name in restricted]
     assert ends == ["user-parameter", "m", "v", "timestamp"]

@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 KERAS_2 = pathlib.Path(sys.prefix) / "tf_keras"
 DIM = 4
 
