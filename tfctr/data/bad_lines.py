@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import os
 import pathlib
 
 MODES = ("raise", "skip")
@@ -91,6 +92,14 @@ class BadLines:
         """Takes note of a gzip file that ends too early, amid `line`."""
         content = line.decode("utf-8", "backslashreplace")
         self.add(path, number, content, f"the rest of a whole gzip file ({reason})")
+
+    def none_good(self, source: str | os.PathLike[str], expected: str) -> ValueError:
+        """Returns the error of a log in which no `expected` was found."""
+        bad = f", and {self.count} bad. The first: {self.first}" if self.first else "."
+        return ValueError(
+            f"'{source}' must hold at least one {expected}. Received: none{bad} "
+            "Check the path and its format."
+        )
 
     def report(self) -> None:
         """Logs, once, how many lines were left out and which was the first."""

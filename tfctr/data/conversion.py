@@ -92,7 +92,7 @@ def convert(
         FileNotFoundError: If there is no file.
         ValueError: If an argument is not known, the target is not empty, a Parquet file
             is damaged, of other columns than the first or of some that TFRecord cannot
-            hold, or at a bad line or record.
+            hold, at a bad line or record, or if there is no good one.
         OSError: If a file cannot be written to its end, as on a full disk.
         ImportError: If pyarrow is not installed.
 
@@ -131,6 +131,8 @@ def convert(
             tables = line_tables(source, LINES[source_format], bad_lines, progress)
         for table in tables:
             writer.write(table)
+        if writer.num_rows == 0:
+            raise bad_lines.none_good(source, "good example")
     return {
         "examples": writer.num_rows,
         "bad_lines": bad_lines.count,

@@ -103,10 +103,7 @@ class ParquetLog(BlockedClickLog[_RowGroup]):
                     group = _RowGroup(file, parquet.metadata, number, good, count)
                     groups.append(group)
         if not groups:
-            raise ValueError(
-                f"'{path}' must hold at least one good row. Received: none, and "
-                f"{self.bad_lines} bad rows. Check the path."
-            )
+            raise self._bad_lines.none_good(path, "good row")
         return groups
 
     def _good_rows(

@@ -90,10 +90,7 @@ def record_tables(
         for name, values in parsed.items():
             columns[name].learn(values)
     if not columns:
-        raise ValueError(
-            f"'{source}' must hold at least one good record with a feature. Received: "
-            f"none, and {bad_lines.count} bad records. Check the path."
-        )
+        raise bad_lines.none_good(source, "good record with a feature")
     bad_lines.report()
 
     def tables() -> Iterator[Any]:

@@ -99,10 +99,7 @@ class TFRecordLog(BlockedClickLog[_Block]):
                 start += int(lengths.sum()) + AROUND * len(lengths)
                 first_record += len(lengths)
         if not blocks:
-            raise ValueError(
-                f"'{path}' must hold at least one good record. Received: none, and "
-                f"{self.bad_lines} bad records. Check the path."
-            )
+            raise self._bad_lines.none_good(path, "good record")
         return blocks
 
     def _good(

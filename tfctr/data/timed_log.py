@@ -172,10 +172,7 @@ class TimedLog:
             yield window
         self._bad_lines.report()
         if window is None:
-            raise ValueError(
-                f"'{self._path}' must hold at least one good row. Received: none, and "
-                f"{self.bad_lines} bad rows. Check 'data.label'."
-            )
+            raise self._bad_lines.none_good(self._path, "good row")
 
     def _window(
         self, rows: "_Rows", start: int, sampler: NegativeSampler | None

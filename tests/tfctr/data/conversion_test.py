@@ -124,6 +124,37 @@ def test_after_an_error_nothing_is_left(tmp_path, target):
 
 
 @pytest.mark.parametrize(
+    ("source", "lines", "received"),
+    [
+        ("criteo", [], "none. Check the path and its format."),
+        ("criteo", ["1,2", "3"], "none, and 2 bad. The first: .*day_0, line 1, "),
+        (
+            "avazu",
+            [log_files.AVAZU_HEADER, "x"],
+            "none, and 1 bad. The first: .*day_0, line 2, ",
+        ),
+    ],
+)
+@pytest.mark.parametrize("target", ["parquet", "tfrecord"])
+def test_a_log_without_a_good_line_is_refused(
+    tmp_path, source, lines, received, target
+):
+    path = log_files.write_lines(tmp_path / "day_0", lines)
+    message = f"day_0' must hold at least one good example. Received: {received}"
+    with pytest.raises(ValueError, match=message):
+        conversion.convert(path, tmp_path / "out", source, target, "skip")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_parquet_without_rows_is_refused(tmp_path):
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table({"label": pa.array([], pa.int8())}), tmp_path / "a")
+    with pytest.raises(ValueError, match="at least one good example. Received: none."):
+        conversion.convert(tmp_path / "a", tmp_path / "out", "parquet", "tfrecord")
+
+
+@pytest.mark.parametrize(
     ("target", "writer"),
     [
         ("tsv", table_writers.CriteoWriter),

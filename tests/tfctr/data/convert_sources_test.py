@@ -184,7 +184,9 @@ def test_files_that_are_no_whole_record_files_are_named(tmp_path):
     with pytest.raises(ValueError, match=re.escape(f"Unpack it: gunzip '{path}'.")):
         conversion.convert(path, tmp_path / "no", "tfrecord", "parquet")
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="one good record with a feature. Received: "):
+    with pytest.raises(
+        ValueError, match="one good record with a feature. Received: none."
+    ):
         conversion.convert(path, tmp_path / "no", "tfrecord", "parquet")
 
 

@@ -30,9 +30,12 @@ def test_empty_files_and_no_files_are_refused(tmp_path, kind):
     with pytest.raises(FileNotFoundError, match="which holds no file. Correct"):
         reader(tmp_path)
     (tmp_path / "part").write_bytes(b"")
-    expected = (
-        "must be of a whole Parquet file" if kind == "parquet" else "at least one"
-    )
+    expected = {
+        "criteo": "at least one good line of Criteo's TSV. Received: none. Check",
+        "avazu": "at least one good line of Avazu's CSV. Received: none. Check",
+        "parquet": "must be of a whole Parquet file",
+        "tfrecord": "at least one good record. Received: none. Check",
+    }[kind]
     with pytest.raises(ValueError, match=expected):
         reader(tmp_path)
 
