@@ -61,6 +61,10 @@ def horovodrun():
         command = [
             pathlib.Path(sys.executable).with_name("horovodrun"),
             *("-np", str(num_ranks), *(hosts.options if hosts else ())),
+            # Jobs of one user that begin together break each other's cache.
+            "--disable-cache",
+            # Else a rank waits for the start of the others 30 seconds only.
+            *("--start-timeout", "120", "--gloo-timeout-seconds", "120"),
             *(sys.executable, *arguments),
         ]
         process = subprocess.run(

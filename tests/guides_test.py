@@ -106,6 +106,8 @@ def execute(command, *paths):
             **os.environ,
             "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *paths))),
+            # Else a rank waits for the start of the others 30 seconds only.
+            "HOROVOD_GLOO_TIMEOUT_SECONDS": "120",
         },
         stdin=subprocess.DEVNULL,
         capture_output=True,

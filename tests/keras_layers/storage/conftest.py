@@ -41,17 +41,20 @@ def redis_server(tmp_path_factory):
     program = shutil.which("redis-server")
     if program is None:
         pytest.skip("there is no redis-server: install the package of that name")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     folder = tmp_path_factory.mktemp("redis")
-    server = subprocess.Popen(
-        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert any("Ready to accept connections" in line for line in server.stdout)
+    with socket.socket() as held:
+        # Till the server listens, nobody else is given the port. It may bind it as
+        # well, since both let others have their address.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        server = subprocess.Popen(
+            [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert any("Ready to accept connections" in line for line in server.stdout)
     yield port
     server.terminate()
     server.communicate()

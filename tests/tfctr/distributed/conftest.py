@@ -29,13 +29,15 @@ PROGRAMS = {
 # Where Debian has what only root runs; a user's PATH may leave it out.
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
-# The first process of a host. /run is where sshd wants a folder of its own. Its input
-# ends with the test, and then so does the host; till then it buries what others leave.
+# The first process of a host. /run is where sshd wants a folder of its own, which goes
+# to the background before it listens, on port 0x16. The input ends with the test, and
+# then so does the host; till then its first process buries what others leave.
 _BOOT = """
 ip link set lo up
 mount -t tmpfs none /run
 mkdir -m 755 /run/sshd
 "$(command -v sshd)" -f "$1" -E "$2"
+timeout 60 sh -c 'until grep -q :0016 /proc/net/tcp; do sleep 0.01; done'
 echo up
 exec 3<&0
 cat <&3 > /dev/null &
@@ -154,9 +156,7 @@ class TwoHosts:
     @property
     def env(self):
         """The environment in which its `ssh` finds the keys."""
-        # Horovod keeps what it has found out about hosts in HOME.
-        path = f"{self.folder}:{_PATH}"
-        return {**os.environ, "PATH": path, "HOME": str(self.folder)}
+        return {**os.environ, "PATH": f"{self.folder}:{_PATH}"}
 
     def on(self, index, *command):
         """Returns the command that runs `command` on the host."""

@@ -4,6 +4,7 @@ import concurrent.futures
 import functools
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -31,8 +32,11 @@ EVERY_FAILURE = [
 
 def train(failure, folder):
     """Steps of which rank 1 makes five."""
-    path = pathlib.Path(folder) / f"{failure}{distributed.rank()}"
-    path.write_text(str(os.getpid()))
+    paths = [pathlib.Path(folder) / f"{failure}{rank}" for rank in range(2)]
+    paths[distributed.rank()].write_text(str(os.getpid()))
+    # One that begins late is not to be taken for one that stalls.
+    while not all(path.exists() for path in paths):
+        time.sleep(0.01)
     for step in range(1000):
         if step == 5 and distributed.rank() == 1:
             fail(failure)
@@ -148,9 +152,14 @@ def test_a_rank_that_ends_before_the_others_ends_the_job(printed):
     assert "has ended since it had fewer steps" in text
 
 
+def errors_of_first(text):
+    """What rank 0 has printed, without the lines of others that stand among it."""
+    return "".join(re.findall(r"^\[0\]<stderr>:(.*\n)", text, re.M))
+
+
 @pytest.mark.multiprocess
 def test_a_rank_that_stalls_is_named(printed):
-    text = "".join(printed("stalled").split("[0]<stderr>:"))
+    text = errors_of_first(printed("stalled"))
     assert "Missing ranks:\n1!: [gradients" in text
     assert "Horovod tells of missing ranks instead: they stalled" in text
 
@@ -158,7 +167,7 @@ def test_a_rank_that_stalls_is_named(printed):
 @pytest.mark.multiprocess
 @pytest.mark.soak
 def test_a_collective_that_not_all_ranks_call_is_named(printed):
-    text = "".join(printed("astray").split("[0]<stderr>:"))
+    text = errors_of_first(printed("astray"))
     assert "Missing ranks:\n0!: [other.gradients" in text
 
 

@@ -273,6 +273,9 @@ def rows_come_up_from_disk(path):
     layer = make_layer(sgd(dim=64), inner=TieredStorage("1MB", path))
     layer.write_rows(ids, np.stack([ids] * 64, 1), feature=0)
     table = layer.tables["ads"]
+    # After which nothing is left to be written: what is not in memory is on disk.
+    table.begin_save(f"{path}/saved", path)
+    table.finish_save("")
     reads = [table.stats()["rows_read"]]
     layer.prefetch(ids[:100, None])  # All ranks name all of them.
     reads.append(table.stats()["rows_read"])

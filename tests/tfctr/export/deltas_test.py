@@ -234,7 +234,7 @@ def test_a_server_answers_while_ten_deltas_arrive(exports, tmp_path):
     served = tmp_path / "served"
     shutil.copytree(exports / "0", served / "1")
     answers, errors = [], []
-    is_done = threading.Event()
+    has_begun, is_done = threading.Event(), threading.Event()
     request = asked()
 
     def newest():
@@ -249,12 +249,15 @@ def test_a_server_answers_while_ten_deltas_arrive(exports, tmp_path):
                     current = version
                 found = loaded.signatures["serving_default"](**request)["y"]
                 answers.append((current, found.numpy().tobytes()))
+                has_begun.set()
         except Exception as error:  # For the main thread.
             errors.append(error)
+            has_begun.set()
 
     server = threading.Thread(target=serve)
     server.start()
     try:
+        has_begun.wait()  # With the first version.
         for version in range(2, versions + 1):
             change = exports / f"to-{(version - 1) % 4}"
             apply_delta(served / str(version - 1), change, served / str(version))

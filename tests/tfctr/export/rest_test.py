@@ -1,7 +1,6 @@
 """`check(server=...)`: the REST API of TensorFlow Serving, as its page describes it."""
 
 import base64
-import contextlib
 import http.server
 import json
 import pathlib
@@ -131,10 +130,11 @@ def refused(message, export, url, error=ValueError):
 
 
 def test_a_server_that_does_not_answer_is_told(export):
-    with contextlib.closing(socket.create_server(("localhost", 0))) as free:
-        url = f"http://localhost:{free.getsockname()[1]}"
-    message = f"TensorFlow Serving must answer at '{url}/v1/models/ads/versions/1'."
-    refused(message, export, url, OSError)
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # Nobody else listens there now.
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+        message = f"TensorFlow Serving must answer at '{url}/v1/models/ads/versions/1'."
+        refused(message, export, url, OSError)
 
 
 def test_what_a_server_refuses_is_told(export, server, tmp_path):

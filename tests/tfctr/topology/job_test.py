@@ -39,12 +39,12 @@ def executed(monkeypatch, tmp_path):
     return calls
 
 
-def start(*options):
-    """A job of two ranks."""
+def start(home, *options):
+    """A job of two ranks. In `home`, Horovod keeps a cache that jobs cannot share."""
     return subprocess.Popen(
         [sys.executable, "-m", "tfctr", "run", "-np", "2", *options, "--"]
         + [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "HOROVOD_HIERARCHICAL_ALLREDUCE": "0"},
+        env={**os.environ, "HOROVOD_HIERARCHICAL_ALLREDUCE": "0", "HOME": str(home)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -52,7 +52,7 @@ def start(*options):
 
 
 @pytest.mark.multiprocess
-def test_running_jobs_are_pinned(horovodrun, memory_can_be_bound):
+def test_running_jobs_are_pinned(horovodrun, memory_can_be_bound, tmp_path):
     machine = Machine.read()
     if len(machine.cpus) < 2:
         pytest.skip("this machine has one CPU")
@@ -61,7 +61,8 @@ def test_running_jobs_are_pinned(horovodrun, memory_can_be_bound):
     assert len(given) == len(set(given))
     # Without -H the start plans, and with it each machine for itself. Both at once,
     # since starting is what takes long.
-    for process in [start(), start("-H", "localhost:2")]:
+    jobs = [start(tmp_path / "plain"), start(tmp_path / "hosts", "-H", "localhost:2")]
+    for process in jobs:
         out, error = process.communicate(timeout=240)
         assert process.returncode == 0, error
         lines = [line.partition("{") for line in out.splitlines()]

@@ -114,6 +114,8 @@ bool DropCached(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDONLY);
   fdatasync(descriptor);
   posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
+  // Else the look at its first page would bring up more of them.
+  posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM);
   char byte;
   iovec piece = {&byte, 1};
   const ssize_t got = preadv2(descriptor, &piece, 1, 0, RWF_NOWAIT);

@@ -164,6 +164,9 @@ def test_nothing_moves_when_the_cold_tier_is_full(open_table, in_graph):
 def test_prefetch_brings_cold_rows_into_memory(open_table, tmp_path):
     table = open_table(TieredStorage("200KB", tmp_path), capacity=1)
     table.write(tf.range(20_000, dtype=tf.int64), FEATURE, tf.ones((20_000, DIM)))
+    # After which nothing is left to be written: what is not in memory is on disk.
+    table.begin_save(str(tmp_path / "saved"), str(tmp_path))
+    table.finish_save("")
 
     def rows_read(act, ids):
         before = table.stats()["rows_read"]

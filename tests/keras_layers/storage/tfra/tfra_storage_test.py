@@ -69,15 +69,15 @@ def test_a_device_must_be_there(tfra_storage):
 
 
 def test_a_server_must_be_there(tfra_storage):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    storage = tfra_storage("redis", redis={"redis_host_port": [port]})
     config = TableConfig("ads", dim=2, optimizer=SparseOptimizer("sgd"))
-    with pytest.raises(
-        tf.errors.UnavailableError, match=f"Table 'ads' found no Redis.*{port}"
-    ):
-        storage.open(config, (0,))
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # Nobody else listens there now.
+        port = held.getsockname()[1]
+        storage = tfra_storage("redis", redis={"redis_host_port": [port]})
+        with pytest.raises(
+            tf.errors.UnavailableError, match=f"Table 'ads' found no Redis.*{port}"
+        ):
+            storage.open(config, (0,))
 
 
 def test_a_table_may_have_any_name(tfra_storage):
