@@ -55,8 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except BrokenPipeError:
         # Who read has seen enough, as in `tfctr inspect runs | head`: that is no error.
-        # What could not be written would fail once more at the exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # As shells have it of a program that SIGPIPE ends.
     except KeyboardInterrupt:
         print("\ntfctr: interrupted.", file=sys.stderr)
@@ -66,6 +64,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"tfctr: {_reason(error)}", file=sys.stderr)
         return 2
+    finally:
+        _drop_unwritten()
+
+
+def _drop_unwritten() -> None:
+    """Gives up what standard output does not take: it would fail again at the exit."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,6 +11,8 @@ AVAZU_HEADER = (
     "app_category,device_id,device_ip,device_model,device_type,device_conn_type,"
     "C14,C15,C16,C17,C18,C19,C20,C21"
 )
+CRITEO_LINE = "\t".join(["1", *["2"] * 13, *["0a"] * 26])
+USER = [FeatureDeclaration("user")]
 DECLARED = (
     FeatureDeclaration("user"),
     FeatureDeclaration("price", kind="dense", transform="log", missing=-0.5),

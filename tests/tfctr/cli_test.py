@@ -72,6 +72,14 @@ def test_a_command_that_nobody_reads_any_more_ends_without_a_word(unbuffered):
     assert (ended.returncode, ended.stderr) == (141, "")
 
 
+def test_what_a_full_disk_does_not_take_is_told_once():
+    command = [sys.executable, "-m", "tfctr", "topology"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    told = "tfctr: [Errno 28] No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (2, told)
+
+
 def test_train_reports_and_writes_the_result(tmp_path, capsys):
     file = tmp_path / "result.json"
     overrides = sets(*TINY, f"run.directory={tmp_path}/run")

@@ -106,7 +106,8 @@ class CheckpointWriter:
         """Sets the model to the checkpoint of a step, and returns its state.
 
         Raises:
-            ValueError: If it is damaged, or of another model.
+            ValueError: If its state or dense weights are damaged, or it is of another
+                model.
             tf.errors.DataLossError: If a table's file is damaged.
         """
         state = self.directory.read_state(step)
@@ -121,7 +122,7 @@ class CheckpointWriter:
             for index, layer in enumerate(layers):
                 layer.restore_snapshot(path / f"layer-{index}")
         except tf.errors.DataLossError as error:
-            error.add_note(self.directory.advice(step))
+            error.add_note(self.directory.way_back(step))
             raise
         # After the tables, whose step counters are variables of the model too.
         read_dense(dense_paths(path, len(state["random"])), model)

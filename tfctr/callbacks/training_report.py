@@ -127,7 +127,7 @@ class TrainingReport(keras.callbacks.Callback):
         self._epoch_batches = 0
         self._last = self._paused = 0.0
         # Of the page:
-        self._is_old = is_behind(self.directory)  # By a process that was killed.
+        self._is_old = is_behind(self.directory)  # As a killed process may leave it.
         self._draw_seconds = 0.0
         self._drawn = 0.0
 
@@ -253,6 +253,7 @@ class TrainingReport(keras.callbacks.Callback):
             self._scalars.write(event)
 
     def _set_aside(self) -> None:
+        self.draw_page()  # If a process that was killed owed it.
         set_aside(self.directory)
         if self._scalars is not None:
             self._scalars = Scalars(self.directory)

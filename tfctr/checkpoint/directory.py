@@ -129,7 +129,7 @@ class CheckpointDirectory:
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(
                 f"'{path / _STATE}' is damaged: expected JSON with the keys 'checksum' "
-                f"and 'files'. Received: {error}. {self.advice(step)}"
+                f"and 'files'. Received: {error}. {self.way_back(step)}"
             ) from error
         if state.get("version") != _VERSION:
             raise ValueError(
@@ -139,18 +139,18 @@ class CheckpointDirectory:
         if (found := checksum(state)) != expected:
             raise ValueError(
                 f"'{path / _STATE}' is damaged: expected SHA-256 {expected}. "
-                f"Received: {found}. {self.advice(step)}"
+                f"Received: {found}. {self.way_back(step)}"
             )
         for name, expected in files.items():
             found = file_sha256(path / name) if (path / name).exists() else "no file"
             if found != expected:
                 raise ValueError(
                     f"'{path / name}' is damaged: expected SHA-256 {expected}. "
-                    f"Received: {found}. {self.advice(step)}"
+                    f"Received: {found}. {self.way_back(step)}"
                 )
         return state
 
-    def advice(self, step: int) -> str:
+    def way_back(self, step: int) -> str:
         """Returns what to do if the checkpoint of a step is damaged."""
         older = [other for other in self.steps() if other < step]
         if not older:

@@ -43,11 +43,12 @@ def _run(options: argparse.Namespace) -> int:
     model, result = how.train(config)
     is_main = distributed.is_main()
     try:
-        # None of them is lost where the others cannot be written.
+        # None of them is lost where the others cannot be written. First comes the
+        # report, then what was put in last.
         with contextlib.ExitStack() as left:
             if is_main and is_progressive:
-                windows = pathlib.Path(config.run.directory) / "windows.csv"
-                left.callback(_write_windows, options.output or windows, result)
+                default = pathlib.Path(config.run.directory) / "windows.csv"
+                left.callback(_write_windows, options.output or default, result)
             if is_main:
                 left.callback(write_json, options.json, result)
                 print(how.report(result), flush=True)
@@ -84,8 +85,8 @@ def _write_windows(path: str | pathlib.Path, result: dict[str, Any]) -> None:
         progressive.plot(windows, plot)
     except OSError as error:
         raise OSError(
-            "--output must name a file beside which a plot can be written. Received: "
-            f"--output {path} ('{plot}': {error.strerror})."
+            "The plot of the windows must be written beside their table. Received: "
+            f"'{plot}' ({error.strerror}). Name another table: --output FILE.csv."
         ) from error
     except ImportError as error:
         print(f"  no plot: {error}. Install it: pip install matplotlib.")

@@ -94,10 +94,18 @@ class BadLines:
         self.add(path, number, content, f"the rest of a whole gzip file ({reason})")
 
     def none_good(self, source: str | os.PathLike[str], expected: str) -> ValueError:
-        """Returns the error of a log in which no `expected` was found."""
-        bad = f", and {self.count} bad. The first: {self.first}" if self.first else "."
+        """Returns the error of files without anything good.
+
+        Args:
+            source: String or path.
+            expected: String. What there is none of, such as "row".
+        """
+        left = ""
+        if self.first is not None:
+            # Maybe of files that were read before.
+            left = f" Left out so far: {self.count}, the first: {self.first}"
         return ValueError(
-            f"'{source}' must hold at least one {expected}. Received: none{bad} "
+            f"'{source}' must hold at least one good {expected}. Received: none.{left} "
             "Check the path and its format."
         )
 

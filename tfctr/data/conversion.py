@@ -132,7 +132,7 @@ def convert(
         for table in tables:
             writer.write(table)
         if writer.num_rows == 0:
-            raise bad_lines.none_good(source, "good example")
+            raise bad_lines.none_good(source, "example")
     return {
         "examples": writer.num_rows,
         "bad_lines": bad_lines.count,

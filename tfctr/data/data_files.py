@@ -30,7 +30,7 @@ def find_files(path: str | os.PathLike[str], expected: str) -> list[pathlib.Path
                 and (file.is_file() or _is_broken(file))
             ]
         else:
-            files = [place] if place.exists() else []
+            files = [place] if place.exists() or _is_broken(place) else []
     except PermissionError as error:
         raise _no_permission(place) from error
     if not files:
@@ -39,15 +39,16 @@ def find_files(path: str | os.PathLike[str], expected: str) -> list[pathlib.Path
             f"The path of the data must be a file of {expected}, or a directory of "
             f"such files. Received: '{place}', {found}. Correct the path."
         )
+    files.sort(key=_natural)
     for file in files:
         if _is_broken(file):
             raise FileNotFoundError(
                 f"'{file}' must be a file. Received: a link to '{os.readlink(file)}', "
-                "which does not exist. Restore that, or remove the link."
+                "which leads to no file. Restore that, or remove the link."
             )
         if not os.access(file, os.R_OK):
             raise _no_permission(file)
-    return sorted(files, key=_natural)
+    return files
 
 
 def _is_broken(file: pathlib.Path) -> bool:

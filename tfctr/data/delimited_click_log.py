@@ -121,7 +121,7 @@ class DelimitedClickLog(BlockedClickLog[_Block]):
             except text_blocks.TruncatedGzipError as error:
                 self._bad_lines.add_truncated(file, lines + 1, error.line, error.reason)
         if not blocks:
-            raise self._bad_lines.none_good(path, f"good line of {self._format.name}")
+            raise self._bad_lines.none_good(path, f"line of {self._format.name}")
         return blocks
 
     def _read_block(self, block: int) -> Examples:

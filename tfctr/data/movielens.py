@@ -151,12 +151,7 @@ class MovieLens(IndexedClickLog):
                 else "a movie that movies.dat defines",
             )
         if not is_good.any():
-            raise ValueError(
-                f"{path} must hold at least one good rating. "
-                f"Received: {len(is_good)} well-formed lines, and "
-                f"{self.bad_lines} bad lines in the three files. "
-                "Check the path, or read without on_bad_line='skip' to see why."
-            )
+            raise self._bad_lines.none_good(path, "rating")
         is_test = is_test_rating(ratings.user, ratings.movie)
         labels = (ratings.rating >= self.threshold).astype(np.float32)
         self._user_index: dict[str, npt.NDArray[np.int32]] = {}

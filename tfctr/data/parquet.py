@@ -103,7 +103,7 @@ class ParquetLog(BlockedClickLog[_RowGroup]):
                     group = _RowGroup(file, parquet.metadata, number, good, count)
                     groups.append(group)
         if not groups:
-            raise self._bad_lines.none_good(path, "good row")
+            raise self._bad_lines.none_good(path, "row")
         return groups
 
     def _good_rows(

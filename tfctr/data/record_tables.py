@@ -90,7 +90,7 @@ def record_tables(
         for name, values in parsed.items():
             columns[name].learn(values)
     if not columns:
-        raise bad_lines.none_good(source, "good record with a feature")
+        raise bad_lines.none_good(source, "record with a feature")
     bad_lines.report()
 
     def tables() -> Iterator[Any]:

@@ -99,7 +99,7 @@ class TFRecordLog(BlockedClickLog[_Block]):
                 start += int(lengths.sum()) + AROUND * len(lengths)
                 first_record += len(lengths)
         if not blocks:
-            raise self._bad_lines.none_good(path, "good record")
+            raise self._bad_lines.none_good(path, "record")
         return blocks
 
     def _good(

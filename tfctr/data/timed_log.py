@@ -170,9 +170,9 @@ class TimedLog:
         for rows in _cut(_good(self._pieces()), span):
             window = self._window(rows, int(rows.times[0] // span * span), sampler)
             yield window
-        self._bad_lines.report()
         if window is None:
-            raise self._bad_lines.none_good(self._path, "good row")
+            raise self._bad_lines.none_good(self._path, "row")
+        self._bad_lines.report()
 
     def _window(
         self, rows: "_Rows", start: int, sampler: NegativeSampler | None

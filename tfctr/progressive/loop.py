@@ -24,7 +24,7 @@ from tfctr.progressive.scored import Scored, mean_of
 
 
 def _print(line: str) -> None:
-    print(line, flush=True)  # A file or a pipe would get it with the last one.
+    print(line, flush=True)  # A file or a pipe gets them all at the end otherwise.
 
 
 def train(

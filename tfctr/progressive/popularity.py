@@ -45,7 +45,9 @@ class Popularity:
         self, recent_seconds: float, pool_seconds: float | None = None
     ) -> None:
         self._recent = to_span(recent_seconds, "recent_seconds")
-        self._pool = pool_seconds and to_span(pool_seconds, "pool_seconds")
+        self._pool = (
+            None if pool_seconds is None else to_span(pool_seconds, "pool_seconds")
+        )
         self._held = max(self._recent, self._pool or 0)
         # Of all clicks: the items, sorted, and how often each was clicked.
         self._items: Items = np.zeros(0, np.int64)

@@ -25,7 +25,7 @@ _MAY_CHANGE = {
 _OF_THE_LAST = (
     " This is the last window that was trained, and rows that are added to it are "
     "refused: give the run whole windows only, or remove its newest checkpoint, to go "
-    "back to the one before it."
+    "back to the one before it, or to the beginning."
 )
 
 

@@ -20,8 +20,7 @@ def set_aside(directory: str | os.PathLike[str]) -> None:
         OSError: If they cannot be moved.
     """
     directory = pathlib.Path(directory)
-    file = directory / events.FILE_NAME
-    if not file.exists() or file.stat().st_size == 0:
+    if not events.has_events(directory):
         return
     folders = (directory / f"earlier-{number}" for number in itertools.count(1))
     folder = next(path for path in folders if not path.exists())

@@ -16,6 +16,12 @@ _OTHERS = ("kind", "metrics", "tables")
 Event = dict[str, Any]
 
 
+def has_events(directory: str | os.PathLike[str]) -> bool:
+    """Returns whether a run has told of anything."""
+    file = pathlib.Path(directory) / FILE_NAME
+    return file.exists() and file.stat().st_size > 0
+
+
 class EventFile:
     """Appends events to the file of a run, each at once and whole.
 

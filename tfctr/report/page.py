@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfctr.report.events import FILE_NAME as EVENTS
-from tfctr.report.events import Event
+from tfctr.report.events import Event, has_events
 from tfctr.report.history import PARTS, History, all_tables, speed, time_shares
 from tfctr.report.numbers import duration, metric, moment, percent, short
 from tfctr.report.panels import panels
@@ -90,9 +90,9 @@ def write_page(history: History, directory: str | os.PathLike[str]) -> pathlib.P
 
 def is_behind(directory: str | os.PathLike[str]) -> bool:
     """Returns whether a run has told of something since its page was drawn."""
-    events, page = pathlib.Path(directory, EVENTS), pathlib.Path(directory, FILE_NAME)
-    if not events.exists() or events.stat().st_size == 0:
+    if not has_events(directory):
         return False
+    events, page = pathlib.Path(directory, EVENTS), pathlib.Path(directory, FILE_NAME)
     return not page.exists() or page.stat().st_mtime_ns < events.stat().st_mtime_ns
 
 

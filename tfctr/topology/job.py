@@ -113,6 +113,7 @@ def _horovodrun() -> str:
     if found is None:
         raise ValueError(
             "`python -m tfctr run` starts jobs by horovodrun. Received: a Python "
-            "without Horovod. See README.md for how to install it."
+            "without Horovod. In the repository of tfctr, `make setup` builds it; run "
+            "the command by the Python of .venv."
         )
     return found

@@ -2,15 +2,7 @@
 
 import pytest
 
-
-class Clock:
-    """Stands still until somebody moves it."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
+from helpers.clock import Clock
 
 
 @pytest.fixture

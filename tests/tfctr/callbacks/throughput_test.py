@@ -4,23 +4,12 @@ import keras
 import numpy as np
 import pytest
 
+from helpers.clock import Clock
 from tfctr.callbacks import Throughput
 
 
-class Clock:
-    """Stands still, or ticks at each look."""
-
-    def __init__(self, tick=0.0):
-        self.now, self.tick = 100.0, tick
-
-    def __call__(self):
-        self.now += self.tick
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
+def clock(clock, monkeypatch):
     monkeypatch.setattr("time.perf_counter", clock)
     return clock
 

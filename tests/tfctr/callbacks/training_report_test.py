@@ -317,17 +317,28 @@ def test_the_page_is_there_at_the_end(trained):
     assert "<h1>" in (trained[0] / "report.html").read_text()
 
 
-@pytest.mark.parametrize("age", [None, 1, -1])
-def test_a_page_that_a_killed_process_left_behind_is_drawn(age, tmp_path):
+@pytest.mark.parametrize(
+    ("page_age", "is_drawn"), [(None, True), (1, True), (-1, False)]
+)
+def test_a_page_that_a_killed_process_left_behind_is_drawn(
+    page_age, is_drawn, tmp_path
+):
     fit(make_model(), TrainingReport(tmp_path, page=False, tensorboard=False))
     events, page = tmp_path / "events.jsonl", tmp_path / "report.html"
     assert not page.exists()
-    if age is not None:
+    if page_age is not None:
         page.write_text("drawn before")
         told = events.stat().st_mtime
-        os.utime(page, (told - age, told - age))
+        os.utime(page, (told - page_age, told - page_age))
     TrainingReport(tmp_path, tensorboard=False).draw_page()
-    assert ("<h1>" in page.read_text()) == (age != -1)
+    assert ("<h1>" in page.read_text()) == is_drawn
+
+
+def test_an_earlier_run_is_set_aside_with_the_page_that_it_is_owed(tmp_path):
+    fit(make_model(), TrainingReport(tmp_path, page=False, tensorboard=False))
+    fit(make_model(), TrainingReport(tmp_path, tensorboard=False))
+    assert "<h1>" in (tmp_path / "earlier-1" / "report.html").read_text()
+    assert "<h1>" in (tmp_path / "report.html").read_text()
 
 
 def test_no_page_is_drawn_of_nothing(tmp_path):

@@ -127,11 +127,15 @@ def test_after_an_error_nothing_is_left(tmp_path, target):
     ("source", "lines", "received"),
     [
         ("criteo", [], "none. Check the path and its format."),
-        ("criteo", ["1,2", "3"], "none, and 2 bad. The first: .*day_0, line 1, "),
+        (
+            "criteo",
+            ["1,2", "3"],
+            "none. Left out so far: 2, the first: .*day_0, line 1, ",
+        ),
         (
             "avazu",
             [log_files.AVAZU_HEADER, "x"],
-            "none, and 1 bad. The first: .*day_0, line 2, ",
+            "none. Left out so far: 1, the first: .*day_0, line 2, ",
         ),
     ],
 )

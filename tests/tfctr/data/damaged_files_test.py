@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from helpers import log_files
+from helpers.log_files import CRITEO_LINE, USER, whole
 from tfctr import cli, training
 from tfctr.data import (
     Avazu,
@@ -24,13 +25,6 @@ from tfctr.data import (
 )
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-GOOD = "\t".join(["1", *["2"] * 13, *["0a"] * 26])
-USER = [FeatureDeclaration("user")]
-
-
-def whole(log):
-    [batch] = log.batches("train", log.num_examples("train"))
-    return batch
 
 
 # Text.
@@ -57,11 +51,17 @@ def test_ends_of_lines_and_the_mark_of_utf8_change_nothing(
 @pytest.mark.parametrize(
     ("line", "received"),
     [
-        (GOOD.replace("\t2", "\t\0", 1), r"'1\x00"),
+        (CRITEO_LINE.replace("\t2", "\t\0", 1), r"'1\x00"),
         ("x" * 50_000, "'" + "x" * 100 + "...'."),  # Over several blocks.
-        (GOOD + "\t0a" * 20_000, "and has 20040. Received: '1"),
-        (GOOD.replace("\t2", '\t"2"', 1), "an integer or nothing in field 2, 'I1'."),
-        (GOOD.replace("\t", ","), "40 fields with tabs between them, and has 1."),
+        (CRITEO_LINE + "\t0a" * 20_000, "and has 20040. Received: '1"),
+        (
+            CRITEO_LINE.replace("\t2", '\t"2"', 1),
+            "an integer or nothing in field 2, 'I1'.",
+        ),
+        (
+            CRITEO_LINE.replace("\t", ","),
+            "40 fields with tabs between them, and has 1.",
+        ),
     ],
     ids=["NUL", "long", "many fields", "quotes", "commas"],
 )
@@ -102,7 +102,7 @@ def test_bad_lines_anywhere_leave_the_others_as_they_are(tmp_path):
 
 
 def test_a_stray_file_among_logs_is_named(tmp_path):
-    log_files.write_lines(tmp_path / "day_0", [GOOD])
+    log_files.write_lines(tmp_path / "day_0", [CRITEO_LINE])
     (tmp_path / "notes.md").write_text("The days of this log.\n")
     with pytest.raises(ValueError, match=r"notes.md, line 1, must hold 40 fields"):
         Criteo(tmp_path)
@@ -110,7 +110,7 @@ def test_a_stray_file_among_logs_is_named(tmp_path):
 
 def test_empty_files_among_others_are_passed_over(tmp_path):
     (tmp_path / "day_0").write_bytes(b"")
-    log_files.write_lines(tmp_path / "day_1", [GOOD, GOOD])
+    log_files.write_lines(tmp_path / "day_1", [CRITEO_LINE, CRITEO_LINE])
     assert Criteo(tmp_path, test=0).num_examples("train") == 2
 
 

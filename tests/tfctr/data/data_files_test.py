@@ -28,9 +28,10 @@ def test_links_are_followed_and_those_to_nothing_refused(tmp_path):
     (log / "day_0").symlink_to(tmp_path / "elsewhere")
     assert find_files(log, "clicks") == [log / "day_0"]
     (log / "day_1").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError) as raised:
-        find_files(log, "clicks")
-    assert str(raised.value) == (
-        f"'{log}/day_1' must be a file. Received: a link to '{tmp_path}/nowhere', "
-        "which does not exist. Restore that, or remove the link."
-    )
+    for path in (log, log / "day_1"):
+        with pytest.raises(FileNotFoundError) as raised:
+            find_files(path, "clicks")
+        assert str(raised.value) == (
+            f"'{log}/day_1' must be a file. Received: a link to '{tmp_path}/nowhere', "
+            "which leads to no file. Restore that, or remove the link."
+        )

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from helpers import log_files
-from tfctr.data import Criteo, FeatureDeclaration, ParquetLog, TFRecordLog
-
-USER = [FeatureDeclaration("user")]
-GOOD = "\t".join(["1", *["2"] * 13, *["0a"] * 26])
+from helpers.log_files import CRITEO_LINE, USER
+from tfctr.data import Criteo, ParquetLog, TFRecordLog
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -18,23 +16,23 @@ GOOD = "\t".join(["1", *["2"] * 13, *["0a"] * 26])
     ("line", "expected"),
     [
         (
-            GOOD.removesuffix("\t0a").encode(),
+            CRITEO_LINE.removesuffix("\t0a").encode(),
             "40 fields with tabs between them, and has 39. Received: '1\\t2\\t2",
         ),
         (
-            b"2" + GOOD[1:].encode(),
+            b"2" + CRITEO_LINE[1:].encode(),
             "a label, 0 or 1, in field 1, 'label'. Received: '2\\t2",
         ),
         (b"", "40 fields with tabs between them, and has 1. Received: ''."),
         (
-            GOOD.replace("\t2\t0a", "\tx\t0a").encode(),
+            CRITEO_LINE.replace("\t2\t0a", "\tx\t0a").encode(),
             "an integer or nothing in field 14, 'I13'. Received: '1\\t2",
         ),
         (
-            GOOD.encode().replace(b"\t0a", b"\t\xff\xfe", 1),
+            CRITEO_LINE.encode().replace(b"\t0a", b"\t\xff\xfe", 1),
             "at most 16 hexadecimal digits, or nothing, in field 15, 'C1'. Received: ",
         ),
-        (GOOD.encode() + b"\t", "40 fields with tabs between them, and has 41."),
+        (CRITEO_LINE.encode() + b"\t", "40 fields with tabs between them, and has 41."),
     ],
 )
 def test_a_bad_line_is_named_or_counted(tmp_path, caplog, line, expected):

@@ -8,10 +8,8 @@ import pytest
 import tensorflow as tf
 
 from helpers import log_files
+from helpers.log_files import CRITEO_LINE, USER
 from tfctr.data import Avazu, Criteo, FeatureDeclaration, ParquetLog, TFRecordLog
-
-USER = [FeatureDeclaration("user")]
-GOOD = "\t".join(["1", *["2"] * 13, *["0a"] * 26])
 
 
 @pytest.mark.parametrize("kind", ["criteo", "avazu", "parquet", "tfrecord"])
@@ -40,6 +38,17 @@ def test_empty_files_and_no_files_are_refused(tmp_path, kind):
         reader(tmp_path)
 
 
+def test_the_bad_lines_of_other_files_are_not_said_to_be_of_this(tmp_path):
+    train = log_files.write_lines(tmp_path / "train", ["bad", *[CRITEO_LINE] * 9])
+    test = log_files.write_lines(tmp_path / "test", [])
+    message = (
+        "test' must hold at least one good line of Criteo's TSV. Received: none. Left "
+        "out so far: 1, the first: .*train, line 1, must hold"
+    )
+    with pytest.raises(ValueError, match=message):
+        Criteo(train, test=test, on_bad_line="skip")
+
+
 def test_a_directory_without_permission_is_refused(tmp_path, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied")
@@ -50,7 +59,7 @@ def test_a_directory_without_permission_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_file_without_permission_is_refused(tmp_path, monkeypatch):
-    path = log_files.write_lines(tmp_path / "day_0", [GOOD])
+    path = log_files.write_lines(tmp_path / "day_0", [CRITEO_LINE])
     monkeypatch.setattr("os.access", lambda path, mode: False)
     with pytest.raises(PermissionError, match="day_0' must be readable"):
         Criteo(path)
@@ -149,6 +158,6 @@ def test_a_file_that_changed_is_refused(tmp_path, name, change):
     ],
 )
 def test_wrong_arguments_are_refused(tmp_path, arguments, message):
-    path = log_files.write_lines(tmp_path / "day_0", [GOOD])
+    path = log_files.write_lines(tmp_path / "day_0", [CRITEO_LINE])
     with pytest.raises(ValueError, match=re.escape(message)):
         Criteo(path, **arguments)

@@ -164,7 +164,7 @@ def test_rows_with_a_bad_label_can_be_left_out(write_log, caplog):
         list(log.windows(3600))
     path = write_log({**columns, "label": np.full(40, 7)})
     log = TimedLog(path, features, TimeColumn("time"), on_bad_line="skip")
-    with pytest.raises(ValueError, match="Received: none, and 40 bad. The first: "):
+    with pytest.raises(ValueError, match="Received: none. Left out so far: 40, the"):
         list(log.windows(3600))
 
 

@@ -29,9 +29,9 @@ PROGRAMS = {
 # Where Debian has what only root runs; a user's PATH may leave it out.
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
-# The first process of a host. /run is where sshd wants a folder of its own, which goes
-# to the background before it listens, on port 0x16. The input ends with the test, and
-# then so does the host; till then its first process buries what others leave.
+# The first process of a host. /run is where sshd wants a folder of its own; it goes to
+# the background before it listens, on port 0x16. The input ends with the test, and then
+# so does the host; till then its first process buries what others leave.
 _BOOT = """
 ip link set lo up
 mount -t tmpfs none /run

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from helpers.dense_models import X, Y, dense_model
 from keras_layers import DynamicEmbedding, FeatureConfig, TableConfig, TieredStorage
 from tfctr import distributed
 from tfctr.callbacks import TrainingGuard
@@ -16,8 +17,6 @@ from tfctr.distributed import (
 )
 
 RANKS = 2
-X = np.random.default_rng(1).normal(size=(31, 3)).astype("float32")
-Y = (X.sum(1, keepdims=True) + X[:, :1] ** 2 > 0.5).astype("float32")
 
 
 def optimizers():
@@ -26,11 +25,6 @@ def optimizers():
         "sgd": keras.optimizers.SGD(schedule, momentum=0.9, global_clipnorm=0.05),
         "adam": keras.optimizers.Adam(0.05, use_ema=True, weight_decay=0.01),
     }
-
-
-def dense_model(seed):
-    keras.utils.set_random_seed(seed)
-    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 
 
 def batches(size=8):

@@ -9,15 +9,8 @@ import keras
 import numpy as np
 import pytest
 
+from helpers.dense_models import X, Y, dense_model
 from tfctr.distributed import DistributedOptimizer, is_distributed
-
-X = np.random.default_rng(1).normal(size=(31, 3)).astype("float32")
-Y = (X.sum(1, keepdims=True) + X[:, :1] ** 2 > 0.5).astype("float32")
-
-
-def dense_model():
-    keras.utils.set_random_seed(0)
-    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 
 
 def test_it_is_an_optimizer_of_the_same_class():

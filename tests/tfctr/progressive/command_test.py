@@ -58,16 +58,25 @@ class FullDisk(io.StringIO):
 
 @pytest.mark.parametrize("json_is_full", [False, True])
 def test_no_result_is_lost_where_another_cannot_be_written(
-    json_is_full, command, tmp_path, monkeypatch
+    json_is_full, command, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(sys, "stdout", FullDisk())
     file = "/dev/full" if json_is_full else f"{tmp_path}/result.json"
     assert cli.main([*command, "--json", file]) == 2
+    # Of several errors, that of the last to be written.
+    told = "[Errno 28] No space left on device"
+    if json_is_full:
+        told = (
+            "--json must name a file that can be written. Received: --json /dev/full "
+            "(No space left on device)."
+        )
+    assert capsys.readouterr().err == f"tfctr: {told}\n"
     assert sys.stdout.getvalue().startswith("day 1")
     directory = tmp_path / "run"
     with (directory / "windows.csv").open() as rows:
         windows = list(csv.DictReader(rows))
-    assert windows and (directory / "model.keras").is_file()
+    assert windows and (directory / "windows.svg").is_file()
+    assert (directory / "model.keras").is_file()
     if not json_is_full:
         result = json.loads(pathlib.Path(file).read_text())
         assert len(result["windows"]) == len(windows)
@@ -78,8 +87,9 @@ def test_a_plot_that_cannot_be_written_is_told(command, tmp_path, capsys):
     output = f"{tmp_path}/windows.csv"
     assert cli.main([*command, "--output", output]) == 2
     assert capsys.readouterr().err == (
-        "tfctr: --output must name a file beside which a plot can be written. "
-        f"Received: --output {output} ('{tmp_path}/windows.svg': Is a directory).\n"
+        "tfctr: The plot of the windows must be written beside their table. Received: "
+        f"'{tmp_path}/windows.svg' (Is a directory). Name another table: --output "
+        "FILE.csv.\n"
     )
 
 

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import sys
+import types
 
 import numpy as np
 import pyarrow as pa
@@ -12,19 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import timed_logs
+from helpers.clock import Clock
 from tfctr import builders, distributed, progressive, training
 from tfctr.config import TrainConfig
 from tfctr.data import NegativeSampling
 from tfctr.metrics import auc
-
-
-class Clock:
-    """Stands still until somebody moves it."""
-
-    now = 0.0
-
-    def perf_counter(self):
-        return self.now
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +43,8 @@ def recorded(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "predict_split", record_predict)
         patch.setattr(training, "fit", record_fit)
-        patch.setattr(progressive.loop, "time", clock)
+        time = types.SimpleNamespace(perf_counter=clock)
+        patch.setattr(progressive.loop, "time", time)
         asked = timed_logs.config(path, tmp_path_factory.mktemp("run"))
         _, result = progressive.train(asked, lines.append)
     return path, result, order, tested, lines

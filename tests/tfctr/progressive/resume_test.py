@@ -253,7 +253,7 @@ def test_a_run_goes_on_with_its_log(stopped, write_log, rows):
         "A run goes on with the log that it began with.* This is the last window that "
         "was trained, and rows that are added to it are refused: give the run whole "
         "windows only, or remove its newest checkpoint, to go back to the one before "
-        "it.$"
+        "it, or to the beginning.$"
     )
     with pytest.raises(ValueError, match=message):
         train(log, stopped, "progressive.checkpoint_every=1")

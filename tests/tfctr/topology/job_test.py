@@ -166,5 +166,5 @@ def test_wrong_options_are_told(executed, options, message, capsys):
 def test_a_missing_horovod_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(job.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ValueError, match="Received: a Python without Horovod"):
+    with pytest.raises(ValueError, match="Horovod. In the repository of tfctr, `make"):
         job.run(["train"], 1)
