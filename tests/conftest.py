@@ -1,5 +1,6 @@
 """What every test starts from: fixed seeds, a quiet TensorFlow, known hardware."""
 
+import gc
 import importlib.util
 import json
 import os
@@ -31,6 +32,18 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def _fixed_seeds():
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_objects_to_look_at():
+    """Keeps the collector from what Keras and TensorFlow hold for good.
+
+    Of some hundred modules that is most of a process, and a look at all of it takes
+    seconds.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
