@@ -76,8 +76,10 @@ def test_what_a_full_disk_does_not_take_is_told_once():
     command = [sys.executable, "-m", "tfctr", "topology"]
     with open("/dev/full", "w") as full:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
-    told = "tfctr: [Errno 28] No space left on device\n"
-    assert (ended.returncode, ended.stderr) == (2, told)
+    # TensorFlow may tell of itself before, and Python nothing of stdout after it.
+    assert ended.returncode == 2
+    assert ended.stderr.endswith("tfctr: [Errno 28] No space left on device\n")
+    assert ended.stderr.count("Errno") == 1
 
 
 def test_train_reports_and_writes_the_result(tmp_path, capsys):

@@ -143,6 +143,8 @@ class BlockedClickLog(ClickLog, Generic[BlockT]):
         steps = self.steps_per_epoch(split, batch_size, drop_remainder)
         check_seed(seed)
         check_position(position, epochs, steps)
+        # Narrow integers of NumPy overflow.
+        batch_size, epochs = int(batch_size), int(epochs)
         num_examples = self.num_examples(split)
         is_static = drop_remainder or num_examples % batch_size == 0
 

@@ -102,7 +102,7 @@ class ClickLog(abc.ABC):
                 f"batches. Received: none of the log's {num_all} examples. Give the "
                 "test split another share, such as test=0.1, or use a larger log."
             )
-        steps, remainder = divmod(num_examples, batch_size)
+        steps, remainder = divmod(num_examples, int(batch_size))
         if remainder and not drop_remainder:
             steps += 1
         if steps == 0:
